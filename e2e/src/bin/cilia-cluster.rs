@@ -1,0 +1,2 @@
+//! Local cluster.
+fn main() {}

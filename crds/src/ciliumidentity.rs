@@ -1,0 +1,55 @@
+//! `CiliumIdentity`: a number that stands for a set of labels in the whole cluster.
+
+use std::collections::BTreeMap;
+
+use kube::api::ObjectMeta;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::kind::{Column, Kind, cilium_kind};
+use crate::{Labels, NumericIdentity};
+
+/// An identity. Its name is its number; the labels that it stands for never change.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+pub struct CiliumIdentity {
+    /// The number as name, and some of the labels, to select by.
+    pub metadata: ObjectMeta,
+    /// The labels: `source:key` to value.
+    #[serde(rename = "security-labels")]
+    pub security_labels: BTreeMap<String, String>,
+}
+
+cilium_kind! {
+    CiliumIdentity, "ciliumidentities", "v2", ClusterResourceScope,
+    fields { "metadata": metadata, "security-labels": security_labels }
+    optional {}
+    Kind {
+        kind: "CiliumIdentity",
+        namespaced: false,
+        short_names: &["ciliumid"],
+        categories: &["cilium"],
+        status: true,
+        columns: &[
+            Column::new("Namespace", "string", r".metadata.labels.io\.kubernetes\.pod\.namespace"),
+            Column::AGE,
+        ],
+        ..Kind::V2
+    }
+}
+
+impl CiliumIdentity {
+    /// The number that the name says; nothing for a name that is not a number.
+    pub fn number(&self) -> Option<NumericIdentity> {
+        self.metadata
+            .name
+            .as_deref()?
+            .parse()
+            .ok()
+            .map(NumericIdentity)
+    }
+
+    /// The labels that the number stands for.
+    pub fn labels(&self) -> Labels {
+        Labels::from_security_labels(&self.security_labels)
+    }
+}

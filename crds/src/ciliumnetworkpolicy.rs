@@ -1,0 +1,45 @@
+//! `CiliumNetworkPolicy`: rules for endpoints of one namespace.
+
+use kube::api::ObjectMeta;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::kind::{Column, Kind, cilium_kind};
+use crate::policy::{PolicyRule, PolicyStatus};
+
+/// Rules for endpoints of one namespace: the one of `spec` and those of `specs`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+pub struct CiliumNetworkPolicy {
+    /// The policy's name and namespace.
+    pub metadata: ObjectMeta,
+    /// One rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec: Option<PolicyRule>,
+    /// More rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub specs: Option<Vec<PolicyRule>>,
+    /// What became of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<PolicyStatus>,
+}
+
+cilium_kind! {
+    CiliumNetworkPolicy, "ciliumnetworkpolicies", "v2", NamespaceResourceScope,
+    fields { "metadata": metadata }
+    optional { "spec": spec, "specs": specs, "status": status }
+    Kind {
+        kind: "CiliumNetworkPolicy",
+        short_names: &["cnp", "ciliumnp"],
+        categories: &["cilium", "ciliumpolicy"],
+        status: true,
+        columns: &[Column::AGE, Column::VALID],
+        ..Kind::V2
+    }
+}
+
+impl CiliumNetworkPolicy {
+    /// Every rule: `spec` first, then `specs` in order.
+    pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
+        self.spec.iter().chain(self.specs.iter().flatten())
+    }
+}

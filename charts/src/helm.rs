@@ -35,7 +35,15 @@ impl Document {
 pub fn template(arguments: &[&str]) -> Result<Vec<Document>, Error> {
     let chart = crate::chart();
     let chart = chart.to_string_lossy();
-    let mut all = vec!["template", "cilium", &chart, "--namespace", "kube-system", "--kube-version", KUBE_VERSION];
+    let mut all = vec![
+        "template",
+        "cilium",
+        &chart,
+        "--namespace",
+        "kube-system",
+        "--kube-version",
+        KUBE_VERSION,
+    ];
     all.extend(arguments);
     documents(&run("helm", "HELM", &all)?)
 }
@@ -44,7 +52,8 @@ pub fn template(arguments: &[&str]) -> Result<Vec<Document>, Error> {
 pub fn notes(arguments: &[&str]) -> Result<String, Error> {
     let chart = crate::chart();
     let chart = chart.to_string_lossy();
-    let mut all = vec!["install", "cilium", &chart, "--namespace", "kube-system", "--dry-run=client"];
+    let mut all =
+        vec!["install", "cilium", &chart, "--namespace", "kube-system", "--dry-run=client"];
     all.extend(arguments);
     let output = run("helm", "HELM", &all)?;
     Ok(output.split_once("\nNOTES:\n").map(|(_, notes)| notes.to_owned()).unwrap_or_default())
@@ -54,8 +63,11 @@ pub fn notes(arguments: &[&str]) -> Result<String, Error> {
 pub fn documents(stream: &str) -> Result<Vec<Document>, Error> {
     let mut documents = Vec::new();
     for text in stream.split("---\n") {
-        let text: String =
-            text.lines().filter(|line| !line.starts_with("# Source: ")).flat_map(|line| [line.trim_end(), "\n"]).collect();
+        let text: String = text
+            .lines()
+            .filter(|line| !line.starts_with("# Source: "))
+            .flat_map(|line| [line.trim_end(), "\n"])
+            .collect();
         if text.lines().all(|line| line.is_empty() || line.starts_with('#')) {
             continue;
         }
@@ -67,7 +79,11 @@ pub fn documents(stream: &str) -> Result<Vec<Document>, Error> {
 }
 
 /// Runs a tool and returns what it prints. Its complaint is the error.
-pub fn run(tool: &'static str, variable: &'static str, arguments: &[&str]) -> Result<String, Error> {
+pub fn run(
+    tool: &'static str,
+    variable: &'static str,
+    arguments: &[&str],
+) -> Result<String, Error> {
     let program = find(tool, variable)?;
     let output = Command::new(&program)
         .args(arguments)

@@ -35,7 +35,9 @@ pub fn generate() -> Result<BTreeMap<String, String>, Error> {
             resources.extend(["../crd", "../rbac", "../agent", "../operator"]);
         }
         let list: String = resources.iter().flat_map(|name| ["  - ", name, "\n"]).collect();
-        let text = format!("{HEADER}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{list}");
+        let text = format!(
+            "{HEADER}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{list}"
+        );
         kustomizations.insert(format!("{folder}/kustomization.yaml"), text);
     }
     files.extend(kustomizations);
@@ -61,6 +63,11 @@ fn place(document: &Document) -> Result<String, Error> {
         "ConfigMap" => "default/configmap.yaml".into(),
         "DaemonSet" => "agent/daemonset.yaml".into(),
         "Deployment" => "operator/deployment.yaml".into(),
-        kind => return Err(Error::Parse { what: format!("{kind} {}", document.name()), cause: "no place in config/".into() }),
+        kind => {
+            return Err(Error::Parse {
+                what: format!("{kind} {}", document.name()),
+                cause: "no place in config/".into(),
+            });
+        }
     })
 }

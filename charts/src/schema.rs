@@ -20,8 +20,10 @@ struct Node {
 
 /// The text of `values.schema.json`.
 pub fn generate() -> Result<String, Error> {
-    let rules: Map<String, Value> = serde_json::from_str(RULES)
-        .map_err(|cause| Error::Parse { what: "value-rules.json".into(), cause: cause.to_string() })?;
+    let rules: Map<String, Value> = serde_json::from_str(RULES).map_err(|cause| Error::Parse {
+        what: "value-rules.json".into(),
+        cause: cause.to_string(),
+    })?;
     let known = values::cilium()?;
     let mut root = Node::default();
     for (path, known) in &known {
@@ -46,7 +48,9 @@ pub fn generate() -> Result<String, Error> {
 
 impl Node {
     fn insert(&mut self, path: &str, schema: Value) {
-        let node = path.split('.').fold(self, |node, name| node.children.entry(name.to_owned()).or_default());
+        let node = path
+            .split('.')
+            .fold(self, |node, name| node.children.entry(name.to_owned()).or_default());
         node.schema = Some(schema);
     }
 
@@ -64,7 +68,8 @@ impl Node {
 
 /// The schema of a type as the table names it. Null takes a default away, so it is always allowed.
 fn of_kind(kind: &str) -> Value {
-    let types = kind.strip_prefix("null (").and_then(|inner| inner.strip_suffix(')')).unwrap_or(kind);
+    let types =
+        kind.strip_prefix("null (").and_then(|inner| inner.strip_suffix(')')).unwrap_or(kind);
     let names: Option<Vec<&str>> = types
         .split('|')
         .map(|name| match name {

@@ -36,20 +36,27 @@ pub fn cilium() -> Result<BTreeMap<String, Known>, Error> {
     let mut known = BTreeMap::new();
     for line in CONFIG_KEYS.lines().skip(1) {
         let sources = line.split('\t').nth(1).unwrap_or_default();
-        for path in sources.split(", ").filter(|path| *path != "constant" && !path.starts_with('<')) {
+        for path in sources.split(", ").filter(|path| *path != "constant" && !path.starts_with('<'))
+        {
             known.insert(path.to_owned(), Known { kind: String::new(), default: Value::Null });
         }
     }
     for line in VALUES.lines().skip(1) {
         let mut fields = line.split('\t');
-        let (Some(path), Some(kind), Some(default)) = (fields.next(), fields.next(), fields.next()) else {
-            return Err(Error::Parse { what: "helm-values.tsv".into(), cause: format!("line {line:?}") });
+        let (Some(path), Some(kind), Some(default)) = (fields.next(), fields.next(), fields.next())
+        else {
+            return Err(Error::Parse {
+                what: "helm-values.tsv".into(),
+                cause: format!("line {line:?}"),
+            });
         };
         let known_as = if let Some((map, _)) = path.split_once(".\"") {
             (map, Known { kind: "map".into(), default: Value::Null })
         } else {
-            let default = serde_json::from_str(default)
-                .map_err(|cause| Error::Parse { what: format!("default of {path}"), cause: cause.to_string() })?;
+            let default = serde_json::from_str(default).map_err(|cause| Error::Parse {
+                what: format!("default of {path}"),
+                cause: cause.to_string(),
+            })?;
             (path, Known { kind: kind.to_owned(), default })
         };
         known.insert(known_as.0.to_owned(), known_as.1);
@@ -66,7 +73,10 @@ pub fn config_keys() -> Vec<ConfigKey> {
             let mut fields = line.split('\t');
             let key = fields.next()?.to_owned();
             let default = fields.next_back()?;
-            Some(ConfigKey { key, default: (default != "-").then(|| default.trim_matches('"').to_owned()) })
+            Some(ConfigKey {
+                key,
+                default: (default != "-").then(|| default.trim_matches('"').to_owned()),
+            })
         })
         .collect()
 }
@@ -80,11 +90,18 @@ pub fn ours(ends: &BTreeMap<String, Known>) -> Result<BTreeMap<String, Value>, E
     Ok(leaves)
 }
 
-fn collect(node: &Map<String, Value>, prefix: &str, ends: &BTreeMap<String, Known>, leaves: &mut BTreeMap<String, Value>) {
+fn collect(
+    node: &Map<String, Value>,
+    prefix: &str,
+    ends: &BTreeMap<String, Known>,
+    leaves: &mut BTreeMap<String, Value>,
+) {
     for (key, value) in node {
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
-            Value::Object(inner) if !inner.is_empty() && !ends.contains_key(&path) => collect(inner, &path, ends, leaves),
+            Value::Object(inner) if !inner.is_empty() && !ends.contains_key(&path) => {
+                collect(inner, &path, ends, leaves)
+            }
             _ => {
                 leaves.insert(path, value.clone());
             }

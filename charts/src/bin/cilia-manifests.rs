@@ -17,7 +17,8 @@ fn main() -> anyhow::Result<()> {
     // The schema first: helm checks the chart's values against the one it finds.
     settle(&chart_files()?, check)?;
     let config = repository().join("config");
-    let bases = kustomize::generate()?.into_iter().map(|(path, text)| (config.join(path), text)).collect();
+    let bases =
+        kustomize::generate()?.into_iter().map(|(path, text)| (config.join(path), text)).collect();
     settle(&bases, check)
 }
 
@@ -31,8 +32,10 @@ fn chart_files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
 
 /// Makes the files what they should be, or says which are not.
 fn settle(files: &BTreeMap<PathBuf, String>, check: bool) -> anyhow::Result<()> {
-    let stale: Vec<_> =
-        files.iter().filter(|(path, text)| std::fs::read_to_string(path).ok().as_ref() != Some(text)).collect();
+    let stale: Vec<_> = files
+        .iter()
+        .filter(|(path, text)| std::fs::read_to_string(path).ok().as_ref() != Some(text))
+        .collect();
     if check {
         if let Some((path, _)) = stale.first() {
             bail!("{} is out of date: run `make manifests` and commit the result", path.display());
@@ -41,7 +44,8 @@ fn settle(files: &BTreeMap<PathBuf, String>, check: bool) -> anyhow::Result<()> 
     }
     for (path, text) in stale {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("create {}", folder.display()))?;
         }
         std::fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
         println!("wrote {}", path.display());

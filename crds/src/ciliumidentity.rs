@@ -40,12 +40,7 @@ cilium_kind! {
 impl CiliumIdentity {
     /// The number that the name says; nothing for a name that is not a number.
     pub fn number(&self) -> Option<NumericIdentity> {
-        self.metadata
-            .name
-            .as_deref()?
-            .parse()
-            .ok()
-            .map(NumericIdentity)
+        self.metadata.name.as_deref()?.parse().ok().map(NumericIdentity)
     }
 
     /// The labels that the number stands for.

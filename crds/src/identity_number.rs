@@ -52,10 +52,7 @@ impl NumericIdentity {
 
     /// The name after `reserved:`, if the number is a reserved one.
     pub fn reserved_name(self) -> Option<&'static str> {
-        Self::RESERVED
-            .iter()
-            .find(|(number, _)| *number == self)
-            .map(|(_, name)| *name)
+        Self::RESERVED.iter().find(|(number, _)| *number == self).map(|(_, name)| *name)
     }
 
     /// The labels of a reserved identity; a kube-apiserver node is a remote node too.

@@ -58,12 +58,7 @@ impl Kind {
             },
             spec: CustomResourceDefinitionSpec {
                 group: GROUP.to_owned(),
-                scope: if self.namespaced {
-                    "Namespaced"
-                } else {
-                    "Cluster"
-                }
-                .to_owned(),
+                scope: if self.namespaced { "Namespaced" } else { "Cluster" }.to_owned(),
                 names: CustomResourceDefinitionNames {
                     kind: self.kind.to_owned(),
                     list_kind: Some(format!("{}List", self.kind)),
@@ -72,11 +67,7 @@ impl Kind {
                     short_names: owned(self.short_names),
                     categories: owned(self.categories),
                 },
-                versions: self
-                    .versions
-                    .iter()
-                    .map(|version| self.version::<T>(version))
-                    .collect(),
+                versions: self.versions.iter().map(|version| self.version::<T>(version)).collect(),
                 ..CustomResourceDefinitionSpec::default()
             },
             status: None,
@@ -85,11 +76,7 @@ impl Kind {
 
     fn version<T: JsonSchema>(&self, name: &str) -> CustomResourceDefinitionVersion {
         let stored = self.versions.first() == Some(&name);
-        let columns = self
-            .columns
-            .iter()
-            .map(Column::definition)
-            .collect::<Vec<_>>();
+        let columns = self.columns.iter().map(Column::definition).collect::<Vec<_>>();
         CustomResourceDefinitionVersion {
             name: name.to_owned(),
             served: true,
@@ -100,9 +87,7 @@ impl Kind {
                 status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
                 scale: None,
             }),
-            schema: Some(CustomResourceValidation {
-                open_api_v3_schema: Some(schema::of::<T>()),
-            }),
+            schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema::of::<T>()) }),
             ..CustomResourceDefinitionVersion::default()
         }
     }
@@ -123,23 +108,15 @@ pub(crate) struct Column {
 
 impl Column {
     pub(crate) const AGE: Self = Self::new("Age", "date", ".metadata.creationTimestamp");
-    pub(crate) const VALID: Self = Self::new(
-        "Valid",
-        "string",
-        ".status.conditions[?(@.type=='Valid')].status",
-    );
+    pub(crate) const VALID: Self =
+        Self::new("Valid", "string", ".status.conditions[?(@.type=='Valid')].status");
 
     pub(crate) const fn new(
         name: &'static str,
         value_type: &'static str,
         json_path: &'static str,
     ) -> Self {
-        Self {
-            name,
-            value_type,
-            json_path,
-            wide: false,
-        }
+        Self { name, value_type, json_path, wide: false }
     }
 
     /// The same, shown with `-o wide` only.

@@ -53,27 +53,18 @@ impl Labels {
 
     /// The `security-labels` of a CiliumIdentity with these labels.
     pub fn to_security_labels(&self) -> BTreeMap<String, String> {
-        self.0
-            .iter()
-            .map(|(name, value)| (name.to_string(), value.clone()))
-            .collect()
+        self.0.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
     }
 
     /// Adds a label; one of the same source and key is replaced.
     pub fn insert(&mut self, source: &str, key: &str, value: &str) {
-        let name = LabelKey {
-            key: key.to_owned(),
-            source: source.to_owned(),
-        };
+        let name = LabelKey { key: key.to_owned(), source: source.to_owned() };
         self.0.insert(name, value.to_owned());
     }
 
     /// The value of `source:key`.
     pub fn get(&self, source: &str, key: &str) -> Option<&str> {
-        let name = LabelKey {
-            key: key.to_owned(),
-            source: source.to_owned(),
-        };
+        let name = LabelKey { key: key.to_owned(), source: source.to_owned() };
         self.0.get(&name).map(String::as_str)
     }
 
@@ -108,9 +99,7 @@ impl fmt::Display for LabelKey {
 
 impl fmt::Display for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .try_for_each(|(name, value)| write!(f, "{name}={value};"))
+        self.0.iter().try_for_each(|(name, value)| write!(f, "{name}={value};"))
     }
 }
 
@@ -131,9 +120,6 @@ mod tests {
     fn security_labels_round_trip() {
         let mut labels = Labels::reserved("host");
         labels.insert("k8s", "io.kubernetes.pod.namespace", "default");
-        assert_eq!(
-            Labels::from_security_labels(&labels.to_security_labels()),
-            labels
-        );
+        assert_eq!(Labels::from_security_labels(&labels.to_security_labels()), labels);
     }
 }

@@ -12,6 +12,7 @@ pub mod ciliumpodippool;
 pub mod identity_number;
 pub mod kind;
 pub mod labels;
+mod manifest;
 pub mod policy;
 mod schema;
 pub mod selector;
@@ -27,6 +28,7 @@ pub use ciliumpodippool::CiliumPodIpPool;
 pub use identity_number::NumericIdentity;
 pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 pub use labels::{LabelKey, Labels};
+pub use manifest::manifests;
 pub use selector::{LabelSelector, LabelSelectorOperator, LabelSelectorRequirement};
 
 /// The definitions of every kind, as the operator registers them.

@@ -69,17 +69,12 @@ pub(crate) fn of<T: JsonSchema>() -> JSONSchemaProps {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let mut schema = settings
-        .with_transform(Structural)
-        .into_generator()
-        .into_root_schema_for::<T>();
+    let mut schema =
+        settings.with_transform(Structural).into_generator().into_root_schema_for::<T>();
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.insert("metadata".to_owned(), json!({"type": "object"}));
         let text = |what: &str| json!({"type": "string", "description": what});
-        properties.insert(
-            "apiVersion".to_owned(),
-            text("The version of the object's schema."),
-        );
+        properties.insert("apiVersion".to_owned(), text("The version of the object's schema."));
         properties.insert("kind".to_owned(), text("The object's kind."));
         properties.sort_keys();
     }

@@ -75,11 +75,7 @@ pub struct AlibabaEni {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vswitch: Option<AlibabaVswitch>,
     /// Its security groups.
-    #[serde(
-        rename = "security-groupids",
-        default,
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(rename = "security-groupids", default, skip_serializing_if = "Vec::is_empty")]
     pub security_group_ids: Vec<String>,
     /// Its tags.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

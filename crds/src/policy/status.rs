@@ -56,10 +56,7 @@ pub struct DerivativePolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
     /// The revision of the policies that includes it.
-    #[serde(
-        rename = "localPolicyRevision",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "localPolicyRevision", skip_serializing_if = "Option::is_none")]
     pub local_policy_revision: Option<i64>,
     /// Annotations of the policy that it was made from.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,0 +1,31 @@
+//! Benchmarks of Cilia, and of any program that does the same job, on this machine.
+//!
+//! Figures of two operators are comparable when they come from one run: the API server, the load
+//! and the machine's mood are then the same. A table is for people, `--json` for programs.
+#![forbid(unsafe_code)]
+
+mod ces;
+mod operator;
+mod report;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cilia-bench", about = "Benchmarks on a local API server")]
+struct Cli {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    /// CiliumEndpointSlices: cold start, restart at rest, churn
+    Ces(ces::Arguments),
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().benchmark {
+        Benchmark::Ces(arguments) => ces::run(arguments).await,
+    }
+}

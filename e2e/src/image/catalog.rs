@@ -1,0 +1,129 @@
+//! Decides which images there are and what is in them.
+
+use std::path::{Path, PathBuf};
+
+use super::{Image, libraries};
+use crate::command::{command, output};
+use crate::node::PAUSE_IMAGE;
+use crate::place::{make_dir, write};
+use crate::tools::cache_root;
+use crate::{Error, Tools};
+
+/// The name under which Kubernetes' own tests ask for agnhost.
+pub const AGNHOST_IMAGE: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
+/// agnhost under a name of ours.
+pub const AGNHOST_ALIAS: &str = "localhost/cilia/agnhost:2.63.0";
+/// The cluster's DNS server.
+pub const COREDNS_IMAGE: &str = "localhost/cilia/coredns:1";
+/// The agent, with the CNI plugin and the command line.
+pub const AGENT_IMAGE: &str = "localhost/cilia/agent:dev";
+/// The operator.
+pub const OPERATOR_IMAGE: &str = "localhost/cilia/operator:dev";
+
+/// Waits for ever: a pod's sandbox needs a process, not a program.
+const PAUSE: &str = "fn main() {\n    loop {\n        std::thread::park();\n    }\n}\n";
+
+/// What every cluster needs.
+pub async fn base(tools: &Tools) -> Result<Vec<Image>, Error> {
+    Ok(vec![pause().await?, agnhost(tools).await?, coredns(tools)])
+}
+
+/// The images of Cilia, from the programs in `target` (`target/debug` or `target/release`).
+pub async fn cilia(target: &Path) -> Result<Vec<Image>, Error> {
+    Ok(vec![agent(target).await?, operator(target).await?])
+}
+
+async fn pause() -> Result<Image, Error> {
+    let dir = cache_root().join("pause");
+    make_dir(&dir)?;
+    let program = dir.join("pause");
+    let source = dir.join("pause.rs");
+    if !program.is_file() || std::fs::read_to_string(&source).ok().as_deref() != Some(PAUSE) {
+        write(&source, PAUSE)?;
+        let flags = ["-O", "-Ctarget-feature=+crt-static", "-Cpanic=abort", "-Cstrip=symbols"];
+        let mut compile = command("rustc", flags);
+        output(compile.arg("-o").arg(&program).arg(&source)).await?;
+    }
+    Ok(named("pause", &[PAUSE_IMAGE], "/pause").copy(program, "/pause"))
+}
+
+/// agnhost, with a shell and the usual tools beside it.
+async fn agnhost(tools: &Tools) -> Result<Image, Error> {
+    let mut image = named("agnhost", &[AGNHOST_IMAGE, AGNHOST_ALIAS], "/agnhost")
+        .copy(tools.path("agnhost"), "/agnhost")
+        .copy(which("busybox")?, "/bin/busybox")
+        .folder("/tmp", 0o1777);
+    let applets = output(&mut command("busybox", ["--list"])).await?;
+    for applet in applets.lines().filter(|applet| *applet != "busybox") {
+        image = image.link(format!("/bin/{applet}"), "busybox");
+    }
+    // What runs in it by default waits, as the original does.
+    image.entrypoint = vec!["/agnhost".to_owned()];
+    Ok(image)
+}
+
+fn coredns(tools: &Tools) -> Image {
+    named("coredns", &[COREDNS_IMAGE], "/coredns")
+        .copy(tools.path("coredns"), "/coredns")
+        .folder("/tmp", 0o1777)
+}
+
+async fn agent(target: &Path) -> Result<Image, Error> {
+    let mut image = named("agent", &[AGENT_IMAGE], "/usr/bin/cilia-agent").folder("/tmp", 0o1777);
+    for program in ["cilia-agent", "cilia-cni", "cilia"] {
+        let source = built(target, program)?;
+        image = with_libraries(image, &source).await?.copy(source, format!("/usr/bin/{program}"));
+    }
+    let nft = which("nft")?;
+    image = with_libraries(image, &nft).await?.copy(nft, "/usr/sbin/nft");
+    image = image.copy(which("busybox")?, "/bin/busybox");
+    for applet in ["sh", "cat", "ls", "cp", "mv", "rm", "mkdir", "ip", "sleep", "grep", "mount"] {
+        image = image.link(format!("/bin/{applet}"), "busybox");
+    }
+    // The plugin is installed on the node from here, and names Cilium's tools are called by.
+    Ok(image.link("/opt/cni/bin/cilia-cni", "/usr/bin/cilia-cni"))
+}
+
+async fn operator(target: &Path) -> Result<Image, Error> {
+    let source = built(target, "cilia-operator")?;
+    let image = named("operator", &[OPERATOR_IMAGE], "/usr/bin/cilia-operator");
+    let image = with_libraries(image.folder("/tmp", 0o1777), &source).await?;
+    Ok(image.copy(source, "/usr/bin/cilia-operator"))
+}
+
+fn named(name: &'static str, tags: &[&str], entrypoint: &str) -> Image {
+    Image {
+        name,
+        tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+        entrypoint: vec![entrypoint.to_owned()],
+        files: Vec::new(),
+    }
+}
+
+async fn with_libraries(mut image: Image, program: &Path) -> Result<Image, Error> {
+    for library in libraries::of(program).await? {
+        let path = library.display().to_string();
+        image = image.copy(library, path);
+    }
+    Ok(image)
+}
+
+fn built(target: &Path, program: &str) -> Result<PathBuf, Error> {
+    let path = target.join(program);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::Missing {
+        what: path.display().to_string(),
+        remedy: "build it with `cargo build` (`make images` does)".to_owned(),
+    })
+}
+
+fn which(program: &str) -> Result<PathBuf, Error> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|p| p.is_file());
+    found.ok_or_else(|| Error::Missing {
+        what: program.to_owned(),
+        remedy: "install the package that has it".to_owned(),
+    })
+}

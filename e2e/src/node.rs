@@ -1,0 +1,269 @@
+//! Decides what a node is: a network namespace, a mount namespace in which the usual paths are
+//! its own, and a cgroup; containerd, kubelet and kube-proxy run in them with their defaults.
+
+use std::fs::{self, File};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::cgroup::Cgroups;
+use crate::command::{command, output};
+use crate::control_plane::{ip, ip_batch};
+use crate::error::io;
+use crate::layout::{HOST, Layout, node_host, node_name};
+use crate::pki::Authority;
+use crate::place::{Place, make_dir, write};
+use crate::tools::Tools;
+use crate::wait::until_ok;
+use crate::{Error, Options};
+
+/// Makes the usual paths the node's own; `$1` is its folder, `$2` its cgroup v2 or nothing.
+const MOUNTS: &str = include_str!("node/mounts.sh");
+/// The image every pod's sandbox runs.
+pub(crate) const PAUSE_IMAGE: &str = "localhost/cilia/pause:1";
+/// Where the cluster's DNS is found.
+pub(crate) const DNS_ADDRESS: &str = "10.96.0.10";
+/// How long containerd may take to answer on a busy machine.
+const RUNTIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// One node of a cluster.
+#[derive(Debug, Clone)]
+pub struct Node {
+    layout: Layout,
+    index: u8,
+    /// Where its daemons run.
+    pub place: Place,
+}
+
+impl Node {
+    /// Node `index` of `layout`, whether it runs or not.
+    pub fn new(layout: &Layout, index: u8) -> Self {
+        let place = Place {
+            netns: layout.node_netns(index),
+            mount: Some(layout.mount_namespace(index)),
+            cgroup: format!("{}/system", layout.node_cgroup(index)),
+        };
+        Self { layout: layout.clone(), index, place }
+    }
+
+    /// Kubernetes' name of the node.
+    pub fn name(&self) -> String {
+        node_name(self.index)
+    }
+
+    /// The node's addresses, IPv4 first.
+    pub fn addresses(&self) -> [IpAddr; 2] {
+        let host = node_host(self.index);
+        [self.layout.ipv4(host).into(), self.layout.ipv6(host).into()]
+    }
+
+    /// Makes the node's namespaces, cgroup, cable to the bridge, and configuration.
+    pub async fn create(
+        &self,
+        cgroups: &Cgroups,
+        authority: &Authority,
+        options: &Options,
+    ) -> Result<(), Error> {
+        cgroups.create(&self.layout.node_cgroup(self.index))?;
+        self.configure(authority, options)?;
+        self.connect(options).await?;
+        let (dir, pin) = (self.layout.node_dir(self.index), &self.place.mount);
+        for name in ["etc-work", "opt", "opt-work", "var-lib", "var-log"] {
+            make_dir(&dir.join(name))?;
+        }
+        if let Some(pin) = pin {
+            write(pin, "")?;
+            let netns = format!("--net=/run/netns/{}", self.place.netns);
+            let pin = format!("--mount={}", pin.display());
+            let words = [&netns, "--", "unshare", &pin, "--propagation=private", "true"];
+            output(&mut command("nsenter", words)).await?;
+        }
+        let unified = cgroups.unified(&self.layout.node_cgroup(self.index));
+        let unified = unified.map(|path| path.display().to_string()).unwrap_or_default();
+        let script = ["sh", "-euc", MOUNTS, "sh", &dir.display().to_string(), &unified];
+        output(&mut self.place.command(&script)).await.map(drop)
+    }
+
+    async fn connect(&self, options: &Options) -> Result<(), Error> {
+        let [netns, name] = [&self.place.netns, &self.name()];
+        let bridge = self.layout.control_plane_netns();
+        let [ipv4, ipv6] = self.addresses();
+        let (gate4, gate6) = (self.layout.ipv4(HOST), self.layout.ipv6(HOST));
+        ip(&format!("netns add {netns}")).await?;
+        let cable = format!(
+            "link add {name} type veth peer name eth0 netns {netns}\n\
+             link set {name} master br0\n\
+             link set {name} up\n"
+        );
+        ip_batch(Some(&bridge), &cable).await?;
+        let mut inside = format!(
+            "link set lo up\n\
+             link set eth0 up\n\
+             addr add {ipv4}/24 dev eth0\n\
+             route add default via {gate4}\n"
+        );
+        if options.ipv6 {
+            inside += &format!(
+                "addr add {ipv6}/64 dev eth0 nodad\n\
+                 -6 route add default via {gate6}\n"
+            );
+        }
+        ip_batch(Some(netns), &inside).await?;
+        let forward = "for f in ipv4/ip_forward ipv6/conf/all/forwarding; do \
+                       echo 1 >/proc/sys/net/$f; done";
+        let words = [&format!("--net=/run/netns/{netns}"), "--", "sh", "-ec", forward];
+        output(&mut command("nsenter", words)).await.map(drop)
+    }
+
+    /// What the node finds below `/etc`.
+    fn configure(&self, authority: &Authority, options: &Options) -> Result<(), Error> {
+        let name = self.name();
+        let etc = self.layout.node_dir(self.index).join("etc");
+        let kubernetes = etc.join("kubernetes");
+        write(&kubernetes.join("pki/ca.crt"), authority.credentials().certificate)?;
+        let server = authority.server(&name, &[&name], &self.addresses())?;
+        server.write(&kubernetes.join("pki"), "kubelet")?;
+        let users = [
+            (format!("system:node:{name}"), Some("system:nodes"), "kubelet.conf"),
+            ("system:kube-proxy".to_owned(), None, "kube-proxy.conf"),
+            ("kubernetes-admin".to_owned(), Some("system:masters"), "admin.conf"),
+        ];
+        for (user, group, file) in users {
+            let credentials = authority.client(&user, group)?;
+            let config = authority.kubeconfig(&self.layout.api_server(), &credentials);
+            write(&kubernetes.join(file), config.to_string())?;
+        }
+        make_dir(&etc.join("cni/net.d"))?;
+        write(&etc.join("containerd/config.toml"), containerd_config())?;
+        write(&kubernetes.join("kubelet.yaml"), self.kubelet_config().to_string())?;
+        write(&kubernetes.join("kube-proxy.yaml"), self.proxy_config(options).to_string())
+    }
+
+    /// Starts the container runtime and waits until it answers.
+    pub async fn start_runtime(&self, cgroups: &Cgroups) -> Result<(), Error> {
+        self.start(cgroups, "containerd", vec!["containerd".to_owned()])?;
+        until_ok(&format!("containerd on {}", self.name()), RUNTIME_LIMIT, || async {
+            output(&mut self.place.command(&["ctr", "version"])).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Starts kubelet and, if wished, kube-proxy.
+    pub fn start_kubelet(
+        &self,
+        cgroups: &Cgroups,
+        tools: &Tools,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let [ipv4, ipv6] = self.addresses();
+        let addresses = if options.ipv6 { format!("{ipv4},{ipv6}") } else { ipv4.to_string() };
+        let kubelet = vec![
+            tools.path("kubelet").display().to_string(),
+            "--config=/etc/kubernetes/kubelet.yaml".to_owned(),
+            "--kubeconfig=/etc/kubernetes/kubelet.conf".to_owned(),
+            format!("--hostname-override={}", self.name()),
+            format!("--node-ip={addresses}"),
+        ];
+        self.start(cgroups, "kubelet", kubelet)?;
+        if options.kube_proxy {
+            let proxy = vec![
+                tools.path("kube-proxy").display().to_string(),
+                "--config=/etc/kubernetes/kube-proxy.yaml".to_owned(),
+                format!("--hostname-override={}", self.name()),
+            ];
+            self.start(cgroups, "kube-proxy", proxy)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the node an image.
+    pub async fn load(&self, archive: &Path) -> Result<(), Error> {
+        let file = File::open(archive).map_err(io("open", archive))?;
+        let words = ["ctr", "--namespace=k8s.io", "images", "import", "-"];
+        let mut import = self.place.command(&words);
+        output(import.stdin(Stdio::from(file))).await.map(drop)
+    }
+
+    /// A process of the pod with this uid, if it runs here.
+    pub fn pod_process(&self, cgroups: &Cgroups, uid: &str) -> Option<i32> {
+        let root = format!("{}/kubepods", self.layout.node_cgroup(self.index));
+        let qos = ["", "/burstable", "/besteffort"];
+        let mut pods = qos.iter().map(|class| format!("{root}{class}/pod{uid}"));
+        pods.find_map(|cgroup| cgroups.members(&cgroup).into_iter().next())
+    }
+
+    fn start(&self, cgroups: &Cgroups, daemon: &str, words: Vec<String>) -> Result<(), Error> {
+        let log = self.layout.log(&format!("{}-{daemon}", self.name()));
+        self.place.start(cgroups, daemon, words, &log)
+    }
+
+    fn kubelet_config(&self) -> serde_json::Value {
+        json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "authentication": {
+                "anonymous": {"enabled": false},
+                "webhook": {"enabled": true},
+                "x509": {"clientCAFile": "/etc/kubernetes/pki/ca.crt"},
+            },
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": "/etc/kubernetes/pki/kubelet.crt",
+            "tlsPrivateKeyFile": "/etc/kubernetes/pki/kubelet.key",
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": format!("/{}", self.layout.node_cgroup(self.index)),
+            "enforceNodeAllocatable": [],
+            "failSwapOn": false,
+            "failCgroupV1": false,
+            "clusterDNS": [DNS_ADDRESS],
+            "clusterDomain": "cluster.local",
+            "resolvConf": "",
+            "maxPods": 250,
+            "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+            // The machine's disk and memory are not the cluster's to guard.
+            "evictionHard": {
+                "nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "1Mi",
+            },
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
+        })
+    }
+
+    fn proxy_config(&self, options: &Options) -> serde_json::Value {
+        json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "nftables",
+            "bindAddress": "0.0.0.0",
+            "clusterCIDR": options.pod_cidrs(),
+            "clientConnection": {"kubeconfig": "/etc/kubernetes/kube-proxy.conf"},
+            // The limits are the machine's: not a namespace's to set.
+            "conntrack": {"maxPerCore": 0, "min": 0},
+        })
+    }
+}
+
+fn containerd_config() -> String {
+    format!(
+        "version = 2\n\
+         [plugins.\"io.containerd.grpc.v1.cri\"]\n\
+         sandbox_image = \"{PAUSE_IMAGE}\"\n\
+         # Root may lack CAP_SYS_RESOURCE.\n\
+         restrict_oom_score_adj = true\n"
+    )
+}
+
+/// Removes what is at `path`, be it a file, a folder, or nothing.
+pub(crate) fn remove(path: &Path) -> Result<(), Error> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,103 @@
+//! Decides what belongs to a cluster, from its name alone, and removes it.
+//!
+//! The order: processes, so that nobody makes anything new; mounts and namespaces, with which go
+//! the pods' mounts, devices and pins; the machine's end of the cable; cgroups; files. Each step
+//! finds what is really there, so a half-built or half-removed cluster is no special case.
+
+use std::fs;
+use std::path::Path;
+
+use crate::Error;
+use crate::cgroup::Cgroups;
+use crate::command::{command, output};
+use crate::error::io;
+use crate::layout::{Layout, STATE_ROOT};
+use crate::node::remove as remove_path;
+
+/// Where `ip netns` keeps namespaces.
+const NETNS: &str = "/run/netns";
+
+/// Removes all of the cluster; says whether there was anything.
+pub(crate) async fn remove(layout: &Layout, cgroups: &Cgroups) -> Result<bool, Error> {
+    let state = layout.state();
+    let cgroup = layout.cgroup();
+    let mut found = state.exists() || !cgroups.members(&cgroup).is_empty();
+    cgroups.kill(&cgroup).await?;
+    unmount(&state).await?;
+    for netns in namespaces(layout)? {
+        found = true;
+        end_strangers(&netns).await?;
+        let path = Path::new(NETNS).join(&netns);
+        if output(&mut command("ip", ["netns", "del", &netns])).await.is_err() {
+            // Named but never mounted: its maker was killed in between.
+            remove_path(&path)?;
+        }
+    }
+    let device = layout.host_device();
+    if Path::new("/sys/class/net").join(&device).exists() {
+        // The namespace at its other end may take it away in the meantime.
+        drop(output(&mut command("ip", ["link", "del", &device])).await);
+    }
+    cgroups.remove(&cgroup).await?;
+    remove_path(&state)?;
+    // The last cluster takes the common folder with it.
+    drop(fs::remove_dir(STATE_ROOT));
+    Ok(found)
+}
+
+fn namespaces(layout: &Layout) -> Result<Vec<String>, Error> {
+    let dir = Path::new(NETNS);
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(dir).map_err(io("read", dir))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names.filter(|name| layout.owns_netns(name)).collect())
+}
+
+/// Ends processes that a user started in a namespace of the cluster by other means than ours:
+/// they would keep it, and its devices, alive.
+async fn end_strangers(netns: &str) -> Result<(), Error> {
+    let pids = output(&mut command("ip", ["netns", "pids", netns])).await.unwrap_or_default();
+    for pid in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+        let pid = nix::unistd::Pid::from_raw(pid);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    }
+    Ok(())
+}
+
+/// Unmounts everything at or below the cluster's folder, the last mounted first.
+async fn unmount(state: &Path) -> Result<(), Error> {
+    let path = Path::new("/proc/self/mountinfo");
+    let table = fs::read_to_string(path).map_err(io("read", path))?;
+    for target in below(&table, &state.display().to_string()) {
+        output(&mut command("umount", [target])).await?;
+    }
+    Ok(())
+}
+
+fn below<'a>(mountinfo: &'a str, folder: &str) -> Vec<&'a str> {
+    let targets = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut found: Vec<_> = targets
+        .filter(|target| {
+            target.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+        .collect();
+    found.reverse();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+
+    #[test]
+    fn unmounts_only_what_is_below() {
+        let table = "\
+1 0 8:1 / / rw - ext4 /dev/vda rw
+2 1 8:1 /x /state/a/pins rw - ext4 /dev/vda rw
+3 2 0:4 mnt:[1] /state/a/pins/n1 rw - nsfs nsfs rw
+4 1 8:1 /x /state/ab/pins rw - ext4 /dev/vda rw";
+        assert_eq!(below(table, "/state/a"), ["/state/a/pins/n1", "/state/a/pins"]);
+    }
+}

@@ -4,7 +4,8 @@ use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Kind, cilium_kind};
+use crate::kind::Kind;
+use crate::resource::cilium_kind;
 use crate::schema;
 
 /// Address ranges under one name.
@@ -18,16 +19,14 @@ pub struct CiliumCidrGroup {
 }
 
 cilium_kind! {
-    CiliumCidrGroup, "ciliumcidrgroups", "v2", ClusterResourceScope,
+    CiliumCidrGroup: Cluster "ciliumcidrgroups" ["v2", "v2alpha1"]
     fields { "metadata": metadata, "spec": spec }
     optional {}
     Kind {
-        kind: "CiliumCIDRGroup",
-        versions: &["v2", "v2alpha1"],
-        namespaced: false,
+        name: "CiliumCIDRGroup",
         short_names: &["ccg"],
         categories: &["cilium"],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

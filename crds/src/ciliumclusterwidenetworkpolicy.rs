@@ -4,8 +4,9 @@ use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::kind::{Column, Kind, cilium_kind};
+use crate::kind::{Column, Kind};
 use crate::policy::{PolicyRule, PolicyStatus};
+use crate::resource::cilium_kind;
 
 /// Rules for endpoints of all namespaces, or for nodes: the one of `spec` and those of `specs`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -24,17 +25,16 @@ pub struct CiliumClusterwideNetworkPolicy {
 }
 
 cilium_kind! {
-    CiliumClusterwideNetworkPolicy, "ciliumclusterwidenetworkpolicies", "v2", ClusterResourceScope,
+    CiliumClusterwideNetworkPolicy: Cluster "ciliumclusterwidenetworkpolicies" ["v2"]
     fields { "metadata": metadata }
     optional { "spec": spec, "specs": specs, "status": status }
     Kind {
-        kind: "CiliumClusterwideNetworkPolicy",
-        namespaced: false,
+        name: "CiliumClusterwideNetworkPolicy",
         short_names: &["ccnp"],
         categories: &["cilium", "ciliumpolicy"],
         status: true,
         columns: &[Column::VALID],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

@@ -4,7 +4,8 @@ use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Column, Kind, cilium_kind};
+use crate::kind::{Column, Kind};
+use crate::resource::cilium_kind;
 
 pub mod diagnostics;
 pub mod networking;
@@ -25,11 +26,11 @@ pub struct CiliumEndpoint {
 }
 
 cilium_kind! {
-    CiliumEndpoint, "ciliumendpoints", "v2", NamespaceResourceScope,
+    CiliumEndpoint: Namespaced "ciliumendpoints" ["v2"]
     fields { "metadata": metadata }
     optional { "status": status }
     Kind {
-        kind: "CiliumEndpoint",
+        name: "CiliumEndpoint",
         short_names: &["cep", "ciliumep"],
         categories: &["cilium"],
         columns: &[
@@ -40,7 +41,7 @@ cilium_kind! {
             Column::new("IPv4", "string", ".status.networking.addressing[0].ipv4"),
             Column::new("IPv6", "string", ".status.networking.addressing[0].ipv6"),
         ],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ciliumendpoint::networking::{EncryptionSpec, EndpointNetworking, NamedPort};
-use crate::kind::{Kind, cilium_kind};
+use crate::kind::Kind;
+use crate::resource::cilium_kind;
 
 /// Endpoints of one namespace. Has no spec and no status.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -20,16 +21,14 @@ pub struct CiliumEndpointSlice {
 }
 
 cilium_kind! {
-    CiliumEndpointSlice, "ciliumendpointslices", "v2alpha1", ClusterResourceScope,
+    CiliumEndpointSlice: Cluster "ciliumendpointslices" ["v2alpha1"]
     fields { "metadata": metadata, "endpoints": endpoints }
     optional { "namespace": namespace }
     Kind {
-        kind: "CiliumEndpointSlice",
-        versions: &["v2alpha1"],
-        namespaced: false,
+        name: "CiliumEndpointSlice",
         short_names: &["ces"],
         categories: &["cilium"],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

@@ -6,7 +6,8 @@ use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::kind::{Column, Kind, cilium_kind};
+use crate::kind::{Column, Kind};
+use crate::resource::cilium_kind;
 use crate::{Labels, NumericIdentity};
 
 /// An identity. Its name is its number; the labels that it stands for never change.
@@ -20,12 +21,11 @@ pub struct CiliumIdentity {
 }
 
 cilium_kind! {
-    CiliumIdentity, "ciliumidentities", "v2", ClusterResourceScope,
+    CiliumIdentity: Cluster "ciliumidentities" ["v2"]
     fields { "metadata": metadata, "security-labels": security_labels }
     optional {}
     Kind {
-        kind: "CiliumIdentity",
-        namespaced: false,
+        name: "CiliumIdentity",
         short_names: &["ciliumid"],
         categories: &["cilium"],
         status: true,
@@ -33,7 +33,7 @@ cilium_kind! {
             Column::new("Namespace", "string", r".metadata.labels.io\.kubernetes\.pod\.namespace"),
             Column::AGE,
         ],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

@@ -4,8 +4,9 @@ use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::kind::{Column, Kind, cilium_kind};
+use crate::kind::{Column, Kind};
 use crate::policy::{PolicyRule, PolicyStatus};
+use crate::resource::cilium_kind;
 
 /// Rules for endpoints of one namespace: the one of `spec` and those of `specs`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -24,16 +25,16 @@ pub struct CiliumNetworkPolicy {
 }
 
 cilium_kind! {
-    CiliumNetworkPolicy, "ciliumnetworkpolicies", "v2", NamespaceResourceScope,
+    CiliumNetworkPolicy: Namespaced "ciliumnetworkpolicies" ["v2"]
     fields { "metadata": metadata }
     optional { "spec": spec, "specs": specs, "status": status }
     Kind {
-        kind: "CiliumNetworkPolicy",
+        name: "CiliumNetworkPolicy",
         short_names: &["cnp", "ciliumnp"],
         categories: &["cilium", "ciliumpolicy"],
         status: true,
         columns: &[Column::AGE, Column::VALID],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

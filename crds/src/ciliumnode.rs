@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ciliumendpoint::networking::EncryptionSpec;
-use crate::kind::{Column, Kind, cilium_kind};
+use crate::kind::{Column, Kind};
+use crate::resource::cilium_kind;
 
 pub mod alibaba;
 pub mod azure;
@@ -30,12 +31,11 @@ pub struct CiliumNode {
 }
 
 cilium_kind! {
-    CiliumNode, "ciliumnodes", "v2", ClusterResourceScope,
+    CiliumNode: Cluster "ciliumnodes" ["v2"]
     fields { "metadata": metadata, "spec": spec }
     optional { "status": status }
     Kind {
-        kind: "CiliumNode",
-        namespaced: false,
+        name: "CiliumNode",
         short_names: &["cn", "ciliumn"],
         categories: &["cilium"],
         status: true,
@@ -48,7 +48,7 @@ cilium_kind! {
             Column::new("InternalIP", "string", r#".spec.addresses[?(@.type=="InternalIP")].ip"#),
             Column::AGE,
         ],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

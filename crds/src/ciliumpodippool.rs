@@ -4,7 +4,8 @@ use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Kind, cilium_kind};
+use crate::kind::Kind;
+use crate::resource::cilium_kind;
 use crate::schema;
 use crate::selector::LabelSelector;
 
@@ -19,16 +20,14 @@ pub struct CiliumPodIpPool {
 }
 
 cilium_kind! {
-    CiliumPodIpPool, "ciliumpodippools", "v2alpha1", ClusterResourceScope,
+    CiliumPodIpPool: Cluster "ciliumpodippools" ["v2alpha1"]
     fields { "metadata": metadata, "spec": spec }
     optional {}
     Kind {
-        kind: "CiliumPodIPPool",
-        versions: &["v2alpha1"],
-        namespaced: false,
+        name: "CiliumPodIPPool",
         short_names: &["cpip"],
         categories: &["cilium"],
-        ..Kind::V2
+        ..Kind::EMPTY
     }
 }
 

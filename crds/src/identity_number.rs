@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::labels::Labels;
 
-/// A security identity's number, as it is on the wire, in maps and in names of CiliumIdentities.
+/// A security identity's number, as it is on the wire, in maps and in names of `CiliumIdentity` objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NumericIdentity(pub u32);
 

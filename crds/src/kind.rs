@@ -1,4 +1,4 @@
-//! What the API server is told about a kind, and how a Rust type comes to be one.
+//! What the API server is told about a kind.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
@@ -22,7 +22,7 @@ pub const SCHEMA_VERSION: &str = "1.32.3";
 /// What the API server is told about a kind, beside its schema.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
-    pub(crate) kind: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) plural: &'static str,
     /// The first one is stored; the others are served with the same schema and deprecated.
     pub(crate) versions: &'static [&'static str],
@@ -35,12 +35,12 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// What most kinds have in common.
-    pub(crate) const V2: Self = Self {
-        kind: "",
+    /// What a kind need not say.
+    pub(crate) const EMPTY: Self = Self {
+        name: "",
         plural: "",
-        versions: &["v2"],
-        namespaced: true,
+        versions: &[],
+        namespaced: false,
         short_names: &[],
         categories: &[],
         status: false,
@@ -60,10 +60,10 @@ impl Kind {
                 group: GROUP.to_owned(),
                 scope: if self.namespaced { "Namespaced" } else { "Cluster" }.to_owned(),
                 names: CustomResourceDefinitionNames {
-                    kind: self.kind.to_owned(),
-                    list_kind: Some(format!("{}List", self.kind)),
+                    kind: self.name.to_owned(),
+                    list_kind: Some(format!("{}List", self.name)),
                     plural: self.plural.to_owned(),
-                    singular: Some(self.kind.to_lowercase()),
+                    singular: Some(self.name.to_lowercase()),
                     short_names: owned(self.short_names),
                     categories: owned(self.categories),
                 },
@@ -134,82 +134,3 @@ impl Column {
         }
     }
 }
-
-/// Makes a struct a kind: `kube::Resource`, `CustomResourceExt`, and `Serialize` with
-/// `apiVersion` and `kind` in front, which the API server asks for and nobody needs in memory.
-macro_rules! cilium_kind {
-    (
-        $type:ident, $plural:literal, $version:literal, $scope:ident,
-        fields { $($name:literal: $field:ident),* $(,)? }
-        optional { $($optional_name:literal: $optional:ident),* $(,)? }
-        $kind:expr
-    ) => {
-        const KIND: Kind = Kind { plural: $plural, ..$kind };
-
-        impl kube::Resource for $type {
-            type DynamicType = ();
-            type Scope = k8s_openapi::$scope;
-
-            fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                KIND.kind.into()
-            }
-
-            fn group((): &()) -> std::borrow::Cow<'_, str> {
-                crate::kind::GROUP.into()
-            }
-
-            fn version((): &()) -> std::borrow::Cow<'_, str> {
-                $version.into()
-            }
-
-            fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                KIND.plural.into()
-            }
-
-            fn meta(&self) -> &kube::api::ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
-                &mut self.metadata
-            }
-        }
-
-        impl kube::CustomResourceExt for $type {
-            fn crd() -> crate::CustomResourceDefinition {
-                KIND.definition::<Self>()
-            }
-
-            fn crd_name() -> &'static str {
-                concat!($plural, ".cilium.io")
-            }
-
-            fn api_resource() -> kube::api::ApiResource {
-                kube::api::ApiResource::erase::<Self>(&())
-            }
-
-            fn shortnames() -> &'static [&'static str] {
-                KIND.short_names
-            }
-        }
-
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                use serde::ser::SerializeStruct;
-
-                const FIELDS: usize =
-                    2 + [$($name,)* $($optional_name,)*].len();
-                let mut object = serializer.serialize_struct(KIND.kind, FIELDS)?;
-                object.serialize_field("apiVersion", concat!("cilium.io/", $version))?;
-                object.serialize_field("kind", KIND.kind)?;
-                $(object.serialize_field($name, &self.$field)?;)*
-                $(if let Some(value) = &self.$optional {
-                    object.serialize_field($optional_name, value)?;
-                })*
-                object.end()
-            }
-        }
-    };
-}
-
-pub(crate) use cilium_kind;

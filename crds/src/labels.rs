@@ -38,7 +38,7 @@ impl Labels {
         labels
     }
 
-    /// Reads the `security-labels` of a CiliumIdentity: `source:key` to value.
+    /// Reads the `security-labels` of a `CiliumIdentity`: `source:key` to value.
     ///
     /// A key without a source gets `k8s`'s place taken by an empty source, so that it equals
     /// no label that Cilia makes.
@@ -51,7 +51,7 @@ impl Labels {
         labels
     }
 
-    /// The `security-labels` of a CiliumIdentity with these labels.
+    /// The `security-labels` of a `CiliumIdentity` with these labels.
     pub fn to_security_labels(&self) -> BTreeMap<String, String> {
         self.0.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
     }
@@ -85,7 +85,7 @@ impl Labels {
 
     /// The canonical key: `source:key=value;` for each label in order, concatenated.
     ///
-    /// It is the index of CiliumIdentities, their value in the kvstore, and the test of equality.
+    /// It is the index of `CiliumIdentity` objects, their value in the kvstore, and the test of equality.
     pub fn canonical(&self) -> String {
         self.to_string()
     }

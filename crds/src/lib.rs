@@ -10,10 +10,12 @@ pub mod ciliumnetworkpolicy;
 pub mod ciliumnode;
 pub mod ciliumpodippool;
 pub mod identity_number;
+mod integer;
 pub mod kind;
 pub mod labels;
 mod manifest;
 pub mod policy;
+mod resource;
 mod schema;
 pub mod selector;
 

@@ -37,7 +37,7 @@ pub struct LabelSelectorRequirement {
     pub key: String,
     /// How the label's value relates to `values`.
     pub operator: LabelSelectorOperator,
-    /// The values: at least one for In and NotIn, none for Exists and DoesNotExist.
+    /// The values: at least one for `In` and `NotIn`, none for the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub values: Vec<String>,

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::integer;
+
 /// The addresses of an endpoint, and the node that it is on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndpointNetworking {
@@ -43,7 +45,11 @@ pub struct AddressPair {
 )]
 pub struct EncryptionSpec {
     /// The key's index: of `IPsec`, 255 for `WireGuard`, 0 for none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub key: Option<u32>,
 }
 
@@ -56,7 +62,11 @@ pub struct NamedPort {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The port's number.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub port: Option<u16>,
     /// The port's protocol.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::integer;
+
 /// The realized policy of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndpointPolicy {
@@ -49,9 +51,17 @@ pub struct IdentityTuple {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub identity_labels: BTreeMap<String, String>,
     /// The port; 0 for all.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub dest_port: Option<u16>,
     /// The protocol's number; 0 for all.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub protocol: Option<u8>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::{integer, schema};
 
 /// How interfaces are made for a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,19 +42,35 @@ pub struct EniSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exclude_interface_tags: BTreeMap<String, String>,
     /// The first interface whose addresses pods may have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub first_interface_index: Option<u32>,
     /// Superseded by the same in `ipam`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub min_allocate: Option<u32>,
     /// Superseded by the same in `ipam`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub pre_allocate: Option<u32>,
     /// Superseded by the same in `ipam`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub max_above_watermark: Option<u32>,
     /// Whether interfaces go with the instance.
@@ -90,7 +106,11 @@ pub struct Eni {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Its number on the instance.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub number: Option<u32>,
     /// What it says of itself.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::{integer, schema};
 
 /// The addresses that a node's pods get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -24,19 +24,35 @@ pub struct IpamSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pools: Option<IpamPools>,
     /// Addresses that the node has at least.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub min_allocate: Option<u32>,
     /// Addresses that the node has at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub max_allocate: Option<u32>,
     /// Addresses that the node holds unused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub pre_allocate: Option<u32>,
     /// Addresses beyond those that may come along when an interface is filled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "schema::non_negative")]
     pub max_above_watermark: Option<u32>,
     /// Tags of the static address that the node shall have.
@@ -82,10 +98,18 @@ pub struct IpamPoolRequest {
 #[serde(rename_all = "kebab-case")]
 pub struct IpamPoolDemand {
     /// How many of IPv4.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ipv4_addrs: Option<u32>,
     /// How many of IPv6.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "integer::fitting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ipv6_addrs: Option<u32>,
 }
 

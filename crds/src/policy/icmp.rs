@@ -4,7 +4,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// ICMP messages; one of them must match.
+use crate::integer;
+
+/// Of IPv4.messages; one of them must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IcmpRule {
     /// The messages.
@@ -20,7 +22,7 @@ pub struct IcmpField {
     #[serde(default)]
     pub family: IcmpFamily,
     /// The message's type, as number or as name.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "integer::nearest")]
     #[schemars(schema_with = "icmp_type")]
     pub icmp_type: IntOrString,
 }
@@ -41,11 +43,11 @@ pub struct IcmpField {
     JsonSchema,
 )]
 pub enum IcmpFamily {
-    /// ICMP.
+    /// Of IPv4.
     #[serde(rename = "IPv4")]
     #[default]
     Ipv4,
-    /// ICMPv6.
+    /// Of IPv6.
     #[serde(rename = "IPv6")]
     Ipv6,
 }

@@ -38,9 +38,11 @@ cilium_kind! {
 }
 
 impl CiliumIdentity {
-    /// The number that the name says; nothing for a name that is not a number.
+    /// The number that the name says; nothing for a name that is not how a number is written.
     pub fn number(&self) -> Option<NumericIdentity> {
-        self.metadata.name.as_deref()?.parse().ok().map(NumericIdentity)
+        let name = self.metadata.name.as_deref()?;
+        let number = NumericIdentity(name.parse().ok()?);
+        (number.to_string() == name).then_some(number)
     }
 
     /// The labels that the number stands for.

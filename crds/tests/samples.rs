@@ -135,8 +135,10 @@ fn identities_know_their_number_and_labels() {
     let mut identity: CiliumIdentity = serde_saphyr::from_str(IDENTITY).expect("an identity");
     assert_eq!(identity.number(), Some(NumericIdentity(41234)));
     assert_eq!(identity.labels().get("k8s", "app"), Some("frontend"));
-    identity.metadata.name = Some("not-a-number".to_owned());
-    assert_eq!(identity.number(), None);
+    for name in ["not-a-number", "0041234", "-1", "4294967296"] {
+        identity.metadata.name = Some(name.to_owned());
+        assert_eq!(identity.number(), None, "{name}");
+    }
 }
 
 /// What agents and the operator hold or read by the ten thousand stays small.

@@ -1,0 +1,252 @@
+//! The datapath as the agent holds it: programs loaded and attached, maps open.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+use aya::EbpfLoader;
+use aya::programs::SchedClassifier;
+use cilia_maps::{Plain, names};
+
+use crate::config::{Config, MapSizes, NodeConfig};
+use crate::conntrack::{self, Conntrack};
+use crate::endpoint::Endpoints;
+use crate::error::Error;
+use crate::event::Events;
+use crate::ipcache::IpCache;
+use crate::link::{Hook, Links};
+use crate::metrics::{self, MetricKey};
+use crate::pins::{self, Pins};
+use crate::policy::Policy;
+use crate::service::{Backends, RevNat, Services};
+use crate::sys::{self, RawMap};
+use crate::table::{Layout, Table};
+
+/// The loaded datapath of a node. Share it in an `Arc`; all methods take `&self`. Dropping it
+/// leaves programs attached and maps pinned.
+#[derive(Debug)]
+pub struct Datapath {
+    pins: Pins,
+    links: Links,
+    sizes: MapSizes,
+    ipv4: bool,
+    ipv6: bool,
+    programs: Vec<(Hook, OwnedFd)>,
+    node_config: RawMap,
+    policy_maps: RawMap,
+    metrics: RawMap,
+    conntrack: Conntrack,
+    endpoints: Table<Endpoints>,
+    ipcache: Table<IpCache>,
+    services: Table<Services>,
+    backends: Table<Backends>,
+    rev_nat: Table<RevNat>,
+    // One endpoint's map is made and unmade by one caller at a time.
+    policies: Mutex<()>,
+}
+
+impl Datapath {
+    /// Opens the pinned maps or makes them, loads the programs, and attaches those of the host
+    /// and tunnel devices. Endpoints keep their programs until [`Self::attach_endpoint`].
+    pub fn load(config: &Config) -> Result<Self, Error> {
+        let pins = Pins::new(&config.bpf_root)?;
+        let links = Links::new(&config.bpf_root)?;
+        let shapes = pins::shapes(&config.sizes);
+        let outgrown = pins.make_room(&shapes)?;
+        let programs = load_programs(&pins, &shapes)?;
+        pins.carry_over(&outgrown)?;
+        let connections = conntrack::MAPS.iter().map(|name| pins.require(name));
+        let datapath = Self {
+            sizes: config.sizes.clone(),
+            ipv4: config.ipv4,
+            ipv6: config.ipv6,
+            programs,
+            node_config: pins.require(names::NODE_CONFIG)?,
+            policy_maps: pins.require(names::POLICY_MAPS)?,
+            metrics: pins.require(names::METRICS)?,
+            conntrack: Conntrack::new(connections.collect::<Result<_, _>>()?),
+            endpoints: table(&pins)?,
+            ipcache: table(&pins)?,
+            services: table(&pins)?,
+            backends: table(&pins)?,
+            rev_nat: table(&pins)?,
+            policies: Mutex::new(()),
+            pins,
+            links,
+        };
+        datapath.set_node(&config.node)?;
+        // A replaced outer map is empty: the endpoints' maps are still pinned.
+        for endpoint in datapath.policies()? {
+            datapath.policy(endpoint)?;
+        }
+        datapath.attach_node(&config.node)?;
+        Ok(datapath)
+    }
+
+    fn program(&self, hook: Hook) -> Result<BorrowedFd<'_>, Error> {
+        let found = self.programs.iter().find(|(of, _)| *of == hook);
+        found.map(|(_, fd)| fd.as_fd()).ok_or(Error::NoProgram { program: hook.program() })
+    }
+
+    fn attach_node(&self, node: &NodeConfig) -> Result<(), Error> {
+        let devices = [
+            (Hook::FromOverlay, node.overlay_ifindex, "cilium_vxlan"),
+            (Hook::FromHost, node.host_ifindex, "cilium_host"),
+        ];
+        for (hook, ifindex, device) in devices.into_iter().filter(|(_, ifindex, _)| *ifindex != 0) {
+            self.links.attach(hook, self.program(hook)?, ifindex, device)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the programs about their node; attaches to its devices if they are others now.
+    pub fn set_node(&self, node: &NodeConfig) -> Result<(), Error> {
+        let value = node.encode(self.ipv4, self.ipv6);
+        self.node_config.update(&0u32.to_ne_bytes(), value.bytes()).map_err(|source| Error::Map {
+            operation: "write",
+            map: names::NODE_CONFIG.into(),
+            source,
+        })
+    }
+
+    /// Puts the programs on an endpoint's device, in place of what a former agent left there.
+    pub fn attach_endpoint(&self, ifindex: u32, name: &str) -> Result<(), Error> {
+        for hook in [Hook::ToContainer, Hook::FromContainer] {
+            self.links.attach(hook, self.program(hook)?, ifindex, name)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the programs off an endpoint's device. The device may be gone already.
+    pub fn detach_endpoint(&self, name: &str) -> Result<(), Error> {
+        self.links.detach(name)
+    }
+
+    /// Devices that have a pinned link, the node's own (`cilium_host`, `cilium_vxlan`) included.
+    pub fn attached(&self) -> Result<Vec<String>, Error> {
+        self.links.devices()
+    }
+
+    /// Local addresses.
+    pub fn endpoints(&self) -> Table<Endpoints> {
+        self.endpoints.clone()
+    }
+
+    /// Prefixes and their identities.
+    pub fn ipcache(&self) -> Table<IpCache> {
+        self.ipcache.clone()
+    }
+
+    /// An endpoint's policy; made empty, which denies everything, if it is not there.
+    pub fn policy(&self, endpoint: u16) -> Result<Table<Policy>, Error> {
+        let _guard = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let map = self.pins.policy_map(endpoint, &self.sizes)?;
+        let key = u32::from(endpoint).to_ne_bytes();
+        let failed = |operation| {
+            move |source| Error::Map { operation, map: names::POLICY_MAPS.into(), source }
+        };
+        let present = self.policy_maps.lookup(&key).map_err(failed("read"))?;
+        if present != Some(map.shape.id.to_ne_bytes().to_vec()) {
+            self.policy_maps.update(&key, &map.descriptor()).map_err(failed("write"))?;
+        }
+        Ok(Table::new(&pins::policy_name(endpoint), vec![map]))
+    }
+
+    /// Forgets an endpoint's policy; its packets are dropped from then on.
+    pub fn remove_policy(&self, endpoint: u16) -> Result<(), Error> {
+        let _guard = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.policy_maps.delete(&u32::from(endpoint).to_ne_bytes()).map_err(|source| {
+            Error::Map { operation: "remove", map: names::POLICY_MAPS.into(), source }
+        })?;
+        self.pins.remove(&pins::policy_name(endpoint))
+    }
+
+    /// Endpoints that have a policy.
+    pub fn policies(&self) -> Result<Vec<u16>, Error> {
+        self.pins.policies()
+    }
+
+    /// Service frontends and slots.
+    pub fn services(&self) -> Table<Services> {
+        self.services.clone()
+    }
+
+    /// Backends.
+    pub fn backends(&self) -> Table<Backends> {
+        self.backends.clone()
+    }
+
+    /// Frontends by reverse-NAT id.
+    pub fn rev_nat(&self) -> Table<RevNat> {
+        self.rev_nat.clone()
+    }
+
+    /// Connections.
+    pub fn conntrack(&self) -> Conntrack {
+        self.conntrack.clone()
+    }
+
+    /// The event ring. There must be one reader at a time.
+    pub fn events(&self) -> Result<Events, Error> {
+        Events::open(&self.pins.path(names::EVENTS), self.pins.require(names::EVENTS_LOST)?)
+    }
+
+    /// Counters: key, packets, bytes.
+    pub fn metrics(&self) -> Result<Vec<(MetricKey, u64, u64)>, Error> {
+        let mut counters = Vec::new();
+        self.metrics.for_each(|key, value| counters.extend(metrics::decode(key, value))).map_err(
+            |source| Error::Map { operation: "list", map: names::METRICS.into(), source },
+        )?;
+        Ok(counters)
+    }
+
+    /// Forgets all connections, endpoints' policies and entries of an address; for tests and for
+    /// the removal of an endpoint.
+    pub fn forget(&self, endpoint: u16, addresses: &[IpAddr]) -> Result<(), Error> {
+        for ip in addresses {
+            self.endpoints.remove(ip)?;
+            self.conntrack.purge(*ip)?;
+        }
+        self.remove_policy(endpoint)
+    }
+
+    /// Runs a packet (from its Ethernet head on) through a program as if it came by a device, and
+    /// gives the verdict and the packet as it left the program: what `cilia` and the tests ask to
+    /// see what would become of a packet. Maps and counters change as with a real packet.
+    pub fn run(&self, hook: Hook, ifindex: u32, packet: &[u8]) -> Result<(u32, Vec<u8>), Error> {
+        // struct __sk_buff: `ingress_ifindex` is word 9, `ifindex` word 10.
+        const WORDS: usize = 48;
+        let mut context = [0u8; WORDS * 4];
+        context[40..44].copy_from_slice(&ifindex.to_ne_bytes());
+        sys::test_run(self.program(hook)?, packet, &context)
+            .map_err(|source| Error::Run { program: hook.program(), source })
+    }
+}
+
+fn table<T: Layout>(pins: &Pins) -> Result<Table<T>, Error> {
+    let maps = T::MAPS.iter().map(|name| pins.require(name)).collect::<Result<_, _>>()?;
+    Ok(Table::new(T::MAPS.first().copied().unwrap_or_default(), maps))
+}
+
+fn load_programs(
+    pins: &Pins,
+    shapes: &[(&'static str, sys::MapShape)],
+) -> Result<Vec<(Hook, OwnedFd)>, Error> {
+    let mut loader = EbpfLoader::new();
+    for (name, shape) in shapes {
+        loader.map_pin_path(name, pins.path(name));
+        loader.map_max_entries(name, shape.max_entries);
+    }
+    let mut object = loader.load(crate::OBJECT)?;
+    let mut programs = Vec::new();
+    for hook in Hook::ALL {
+        let name = hook.program();
+        let refused = |source| Error::Program { program: name, source: Box::new(source) };
+        let program = object.program_mut(name).ok_or(Error::NoProgram { program: name })?;
+        let program: &mut SchedClassifier = program.try_into().map_err(refused)?;
+        program.load().map_err(refused)?;
+        let fd = program.fd().map_err(refused)?.as_fd().try_clone_to_owned();
+        programs.push((hook, fd.map_err(|source| Error::Run { program: name, source })?));
+    }
+    Ok(programs)
+}

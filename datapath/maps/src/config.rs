@@ -1,0 +1,42 @@
+//! What the programs know of their node: one entry, written by the loader, read per packet.
+
+use crate::{Address, plain};
+
+/// `cilium_node_config`: ARRAY, key u32 0, value 64 bytes, one entry; owner: the loader.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeConfig {
+    /// Bits below.
+    pub flags: u32,
+    /// Interface index of `cilium_host`.
+    pub host_ifindex: u32,
+    /// Interface index of `cilium_net`.
+    pub net_ifindex: u32,
+    /// Interface index of the tunnel device.
+    pub overlay_ifindex: u32,
+    /// The router's IPv4 address, as [`Address`].
+    pub router_v4: Address,
+    /// The router's IPv6 address.
+    pub router_v6: Address,
+    /// The cluster's id in a mesh.
+    pub cluster_id: u16,
+    /// UDP port of the tunnel, network byte order.
+    pub tunnel_port: u16,
+    /// Zero.
+    pub reserved: [u32; 3],
+}
+
+plain!(NodeConfig = 64);
+
+impl NodeConfig {
+    /// IPv4 is on.
+    pub const IPV4: u32 = 1;
+    /// IPv6 is on.
+    pub const IPV6: u32 = 2;
+    /// Policy is recorded, not enforced.
+    pub const AUDIT: u32 = 4;
+    /// Trace events are wanted.
+    pub const TRACE: u32 = 8;
+    /// ICMP fragmentation-needed passes before policy.
+    pub const ALLOW_FRAG_NEEDED: u32 = 16;
+}

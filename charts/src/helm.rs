@@ -95,17 +95,22 @@ pub fn run(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `$variable`, else the first on `$KUBEBUILDER_ASSETS` and `$PATH`.
+/// `$variable`, else the first on `$KUBEBUILDER_ASSETS`, `$PATH`, and among what `cilia-cluster tools` built.
 fn find(tool: &'static str, variable: &'static str) -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
     let folders = [std::env::var_os("KUBEBUILDER_ASSETS"), std::env::var_os("PATH")];
-    folders
-        .iter()
-        .flatten()
-        .flat_map(std::env::split_paths)
-        .map(|folder| folder.join(tool))
-        .find(|path| path.is_file())
-        .ok_or(Error::ToolMissing(tool, variable))
+    let folders = folders.iter().flatten().flat_map(std::env::split_paths);
+    let mut programs = folders.chain(built_folders()).map(|folder| folder.join(tool));
+    programs.find(|path| path.is_file()).ok_or(Error::ToolMissing(tool, variable))
+}
+
+/// The folders of programs that were built from `e2e/tools`.
+fn built_folders() -> Vec<PathBuf> {
+    let cache = std::env::var_os("CILIA_CACHE").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/cilia"));
+    let Some(cache) = cache.or_else(home) else { return Vec::new() };
+    let folders = std::fs::read_dir(cache.join("tools")).into_iter().flatten().flatten();
+    folders.map(|entry| entry.path()).collect()
 }

@@ -42,10 +42,7 @@ pub enum Error {
 
 /// The repository's root.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("charts/ is a folder of the repository")
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The chart's folder.

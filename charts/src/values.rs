@@ -1,6 +1,6 @@
 //! Decides which values the chart takes, and which of them have an effect.
 //!
-//! Known are the values of Cilium's chart (`data/helm-values.tsv`, and what the ConfigMap's keys are made
+//! Known are the values of Cilium's chart (`data/helm-values.tsv`, and what the `ConfigMap`'s keys are made
 //! of, `data/helm-config-keys.tsv`) and those of our `values.yaml`. The latter are the ones that are built.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Known {
     pub default: Value,
 }
 
-/// A line of the table of the ConfigMap's keys.
+/// A line of the table of the `ConfigMap`'s keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigKey {
     /// The key, which is a flag's name.
@@ -64,7 +64,7 @@ pub fn cilium() -> Result<BTreeMap<String, Known>, Error> {
     Ok(known)
 }
 
-/// The table of the ConfigMap's keys.
+/// The table of the `ConfigMap`'s keys.
 pub fn config_keys() -> Vec<ConfigKey> {
     CONFIG_KEYS
         .lines()
@@ -100,7 +100,7 @@ fn collect(
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
             Value::Object(inner) if !inner.is_empty() && !ends.contains_key(&path) => {
-                collect(inner, &path, ends, leaves)
+                collect(inner, &path, ends, leaves);
             }
             _ => {
                 leaves.insert(path, value.clone());
@@ -113,9 +113,8 @@ fn collect(
 pub fn unbuilt() -> Result<String, Error> {
     let known = cilium()?;
     let ours = ours(&known)?;
-    Ok(known
-        .iter()
-        .filter(|(path, _)| !ours.contains_key(*path))
-        .map(|(path, known)| format!("{path}\t{}\n", known.default))
-        .collect())
+    let unbuilt = known.iter().filter(|(path, _)| !ours.contains_key(*path));
+    let lines = unbuilt
+        .map(|(path, known)| [path.as_str(), "\t", &known.default.to_string(), "\n"].concat());
+    Ok(lines.collect())
 }

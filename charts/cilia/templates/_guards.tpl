@@ -11,9 +11,6 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- if and (eq $v.cluster.name "default") (ne (int $v.cluster.id) 0) }}
 {{- fail (printf "cluster.name: choose a name other than \"default\" for cluster.id %d" (int $v.cluster.id)) }}
 {{- end }}
-{{- if and $v.ciliumEndpointSlice.enabled (dig "disableEndpointCRD" false $v) }}
-{{- fail "ciliumEndpointSlice.enabled: slices are made of CiliumEndpoints; disableEndpointCRD must be false" }}
-{{- end }}
 {{- if ne $v.ipam.mode "cluster-pool" }}
 {{- fail (printf "ipam.mode: %q %s; allowed: cluster-pool" $v.ipam.mode $notBuilt) }}
 {{- end }}

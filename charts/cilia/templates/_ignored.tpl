@@ -1,5 +1,5 @@
 {{/*
-Lists the values that the user has set, that Cilium's chart knows, and that have no effect here. The file
+Lists, a line each, the values that the user has set, that Cilium's chart knows, and that have no effect here. The file
 has a line for each such value: its path, a tab, its default in Cilium's chart as JSON.
 */}}
 {{- define "cilia.ignored" -}}
@@ -9,7 +9,7 @@ has a line for each such value: its path, a tab, its default in Cilium's chart a
 {{- $value := include "cilia.value" (dict "values" $.Values "path" (index $line 0)) }}
 {{- $default := printf "{\"value\":%s}" (index $line 1) | fromJson }}
 {{- if and $value (ne $value (toJson $default.value)) }}
-  {{ index $line 0 }} = {{ $value }}
+{{ index $line 0 }}
 {{- end }}
 {{- end }}
 {{- end }}

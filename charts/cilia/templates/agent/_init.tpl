@@ -47,11 +47,11 @@ those that need a program on the host bring busybox along, so nothing is expecte
   args:
     - |
       # A container runtime may be running the old file: rename, never overwrite.
-      /bin/busybox cp /opt/cni/bin/cilium-cni /host/opt/cni/bin/.cilium-cni.new
+      /bin/busybox cp /usr/bin/cilia-cni /host/opt/cni/bin/.cilium-cni.new
       /bin/busybox mv -f /host/opt/cni/bin/.cilium-cni.new /host/opt/cni/bin/cilium-cni
-      # Runtimes set up "lo" with a plugin of that name: bring it where the host has none.
-      if [ -e /opt/cni/bin/loopback ] && [ ! -e /host/opt/cni/bin/loopback ]; then
-        /bin/busybox cp /opt/cni/bin/loopback /host/opt/cni/bin/.loopback.new
+      # Runtimes set up "lo" with a plugin of that name: ours serves where the host has none.
+      if [ ! -e /host/opt/cni/bin/loopback ]; then
+        /bin/busybox cp /usr/bin/cilia-cni /host/opt/cni/bin/.loopback.new
         /bin/busybox mv -f /host/opt/cni/bin/.loopback.new /host/opt/cni/bin/loopback
       fi
   {{- with $v.cni.resources }}

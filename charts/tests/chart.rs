@@ -1,0 +1,298 @@
+//! What the chart renders: keys, rights, privileges, switches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cilia_chart::helm::{self, Document};
+use cilia_chart::values;
+use serde_json::Value;
+
+/// Keys that differ from Cilium's chart, with the reason.
+const DEVIATIONS: &[(&str, &str)] = &[];
+
+fn render(arguments: &[&str]) -> Vec<Document> {
+    helm::template(arguments).unwrap_or_else(|error| panic!("helm template {arguments:?}: {error}"))
+}
+
+fn find<'a>(documents: &'a [Document], kind: &str, name: &str) -> Option<&'a Document> {
+    documents.iter().find(|document| document.kind() == kind && document.name() == name)
+}
+
+fn config(arguments: &[&str]) -> BTreeMap<String, Value> {
+    let documents = render(arguments);
+    let map = find(&documents, "ConfigMap", "cilium-config").expect("ConfigMap cilium-config");
+    serde_json::from_value(map.value["data"].clone()).expect("data of cilium-config")
+}
+
+/// Pods of the workloads, with the name of their workload.
+fn pods(documents: &[Document]) -> Vec<(&str, &Value)> {
+    documents
+        .iter()
+        .filter(|document| ["DaemonSet", "Deployment"].contains(&document.kind()))
+        .map(|document| (document.name(), &document.value["spec"]["template"]["spec"]))
+        .collect()
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    ["initContainers", "containers"].into_iter().filter_map(|list| pod[list].as_array()).flatten()
+}
+
+#[test]
+fn renders_the_objects_of_a_default_installation() {
+    let documents = render(&[]);
+    let found: BTreeSet<String> = documents
+        .iter()
+        .map(|document| format!("{} {}", document.kind(), document.name()))
+        .collect();
+    let wanted = [
+        "ClusterRole cilium",
+        "ClusterRole cilium-operator",
+        "ClusterRoleBinding cilium",
+        "ClusterRoleBinding cilium-operator",
+        "ConfigMap cilium-config",
+        "DaemonSet cilium",
+        "Deployment cilium-operator",
+        "Role cilium-config-agent",
+        "Role cilium-operator-leader",
+        "RoleBinding cilium-config-agent",
+        "RoleBinding cilium-operator-leader",
+        "ServiceAccount cilium",
+        "ServiceAccount cilium-operator",
+    ];
+    assert_eq!(found, wanted.iter().map(ToString::to_string).collect());
+    for document in &documents {
+        assert_eq!(
+            document.value["metadata"]["labels"]["app.kubernetes.io/part-of"],
+            "cilium",
+            "{}",
+            document.name()
+        );
+    }
+}
+
+#[test]
+fn config_keys_are_those_of_cilium() {
+    let table = values::config_keys();
+    for (key, value) in config(&[]) {
+        let lines: Vec<_> = table.iter().filter(|line| line.key == key).collect();
+        assert!(!lines.is_empty(), "{key} is no key of Cilium's ConfigMap");
+        if DEVIATIONS.iter().any(|(deviating, _)| *deviating == key) {
+            continue;
+        }
+        let defaults: Vec<_> = lines.iter().map(|line| line.default.as_deref()).collect();
+        assert!(defaults.contains(&value.as_str()), "{key}: {value}, with Cilium {defaults:?}");
+    }
+}
+
+#[test]
+fn every_config_value_is_a_string() {
+    let set = "--set=bpf.ctTcpMax=1000000,tunnelPort=8473,ciliumEndpointSlice.enabled=true";
+    let config = config(&[set, "--set-json=k8sClientRateLimit.qps=7.5"]);
+    for (key, value) in &config {
+        assert!(value.is_string(), "{key}: {value}");
+    }
+    assert_eq!(config["bpf-ct-global-tcp-max"], "1000000");
+    assert_eq!(config["k8s-client-qps"], "7.5");
+    assert_eq!(config["tunnel-port"], "8473");
+    assert_eq!(
+        config["ces-rate-limits"],
+        r#"[{"burst":20,"limit":10,"nodes":0},{"burst":100,"limit":50,"nodes":100}]"#
+    );
+}
+
+#[test]
+fn extra_config_wins_over_the_charts_keys() {
+    let config = config(&["--set=extraConfig.mtu=1400,extraConfig.enable-ipv4=false,MTU=1500"]);
+    assert_eq!(config["mtu"], "1400");
+    assert_eq!(config["enable-ipv4"], "false");
+}
+
+#[test]
+fn values_reach_their_keys() {
+    let cases: &[(&str, &str, Option<&str>)] = &[
+        ("ipv6.enabled=true", "cluster-pool-ipv6-cidr", Some("fd00::/104")),
+        ("ipv6.enabled=true", "cluster-pool-ipv6-mask-size", Some("120")),
+        ("ipv6.enabled=false", "cluster-pool-ipv6-cidr", None),
+        (
+            "ipam.operator.clusterPoolIPv4PodCIDRList={10.1.0.0/16,10.2.0.0/16}",
+            "cluster-pool-ipv4-cidr",
+            Some("10.1.0.0/16 10.2.0.0/16"),
+        ),
+        ("ipv4.enabled=false,ipv6.enabled=true", "operator-api-serve-addr", Some("[::1]:9234")),
+        ("healthPort=9999", "agent-health-port", Some("9999")),
+        ("healthPort=9879", "agent-health-port", None),
+        ("prometheus.enabled=true,prometheus.port=9000", "prometheus-serve-addr", Some(":9000")),
+        ("operator.prometheus.enabled=false", "operator-prometheus-serve-addr", None),
+        ("operator.setNodeTaints=false", "set-cilium-node-taints", None),
+        ("operator.removeNodeTaints=false", "set-cilium-node-taints", None),
+        ("ciliumEndpointSlice.enabled=true", "enable-cilium-endpoint-slice", Some("true")),
+        ("cni.install=false", "write-cni-conf-when-ready", None),
+        ("cni.customConf=true", "write-cni-conf-when-ready", None),
+        ("policyEnforcementMode=always", "enable-policy", Some("always")),
+        ("policyAuditMode=true", "policy-audit-mode", Some("true")),
+        ("enableIPv4Masquerade=false", "enable-ipv4-masquerade", Some("false")),
+        ("debug.enabled=true", "debug", Some("true")),
+    ];
+    for (set, key, wanted) in cases {
+        let config = config(&["--set", set]);
+        assert_eq!(config.get(*key).and_then(Value::as_str), *wanted, "{key} with {set}");
+    }
+}
+
+#[test]
+fn nothing_is_privileged() {
+    let allowed: BTreeSet<&str> = ["NET_ADMIN", "SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE"].into();
+    let documents = render(&[]);
+    for (workload, pod) in pods(&documents) {
+        for container in containers(pod) {
+            let name = format!("{workload}/{}", container["name"]);
+            let context = &container["securityContext"];
+            assert_ne!(context["privileged"], true, "{name}");
+            assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
+            assert_eq!(context["capabilities"]["drop"], serde_json::json!(["ALL"]), "{name}");
+            for added in context["capabilities"]["add"].as_array().into_iter().flatten() {
+                let added = added.as_str().expect("a capability is a string");
+                assert!(allowed.contains(added), "{name} adds {added}");
+            }
+            for mount in container["volumeMounts"].as_array().into_iter().flatten() {
+                assert_ne!(mount["mountPropagation"], "Bidirectional", "{name} {}", mount["name"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn operator_has_no_capability_and_no_host_path() {
+    let documents = render(&[]);
+    let operator = find(&documents, "Deployment", "cilium-operator").expect("operator");
+    let pod = &operator.value["spec"]["template"]["spec"];
+    assert!(
+        containers(pod)
+            .all(|container| container["securityContext"]["capabilities"]["add"].is_null())
+    );
+    for volume in pod["volumes"].as_array().into_iter().flatten() {
+        assert!(volume["hostPath"].is_null(), "{volume}");
+    }
+}
+
+#[test]
+fn rights_name_what_they_are_for() {
+    let documents = render(&["--set=ciliumEndpointSlice.enabled=true,prometheus.enabled=true"]);
+    for role in
+        documents.iter().filter(|document| ["Role", "ClusterRole"].contains(&document.kind()))
+    {
+        for rule in role.value["rules"].as_array().into_iter().flatten() {
+            let text = rule.to_string();
+            assert!(!text.contains('*'), "{}: wildcard in {text}", role.name());
+            assert!(!text.contains("secrets"), "{}: secrets in {text}", role.name());
+            let verbs: BTreeSet<&str> =
+                rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let known = ["create", "delete", "get", "list", "patch", "update", "watch"];
+            assert!(verbs.iter().all(|verb| known.contains(verb)), "{}: {verbs:?}", role.name());
+        }
+    }
+    let operator = find(&documents, "ClusterRole", "cilium-operator").expect("role").text.clone();
+    assert!(!operator.contains("leases"), "leases belong to the namespace's Role");
+}
+
+#[test]
+fn every_mount_has_its_volume_and_every_volume_a_mount() {
+    for set in [
+        "debug.enabled=true",
+        "cni.install=false",
+        "sysctlfix.enabled=false,bpf.autoMount.enabled=false",
+    ] {
+        let documents = render(&["--set", set]);
+        for (workload, pod) in pods(&documents) {
+            let volumes: BTreeSet<&str> = pod["volumes"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|volume| volume["name"].as_str())
+                .collect();
+            let mounts: BTreeSet<&str> = containers(pod)
+                .filter_map(|container| container["volumeMounts"].as_array())
+                .flatten()
+                .filter_map(|mount| mount["name"].as_str())
+                .collect();
+            assert_eq!(volumes, mounts, "{workload} with {set}");
+        }
+    }
+}
+
+#[test]
+fn probes_ask_on_loopback_of_the_family_there_is() {
+    for (set, host) in
+        [("ipv4.enabled=true", "127.0.0.1"), ("ipv4.enabled=false,ipv6.enabled=true", "::1")]
+    {
+        let documents = render(&["--set", set]);
+        for (workload, pod) in pods(&documents) {
+            for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+                let probe = &pod["containers"][0][probe];
+                assert!(
+                    probe.is_null() || probe["httpGet"]["host"] == host,
+                    "{workload} with {set}: {probe}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_can_be_left_out() {
+    /// Kind, name, and whether it is there.
+    type Object = (&'static str, &'static str, bool);
+    let cases: &[(&str, &[Object])] = &[
+        (
+            "agent=false",
+            &[
+                ("DaemonSet", "cilium", false),
+                ("ClusterRole", "cilium", false),
+                ("ConfigMap", "cilium-config", true),
+            ],
+        ),
+        (
+            "operator.enabled=false",
+            &[("Deployment", "cilium-operator", false), ("ClusterRole", "cilium-operator", false)],
+        ),
+        ("agent=false,operator.enabled=false", &[("ConfigMap", "cilium-config", false)]),
+        (
+            "rbac.create=false",
+            &[("ClusterRole", "cilium", false), ("ClusterRoleBinding", "cilium-operator", false)],
+        ),
+        ("serviceAccounts.cilium.create=false", &[("ServiceAccount", "cilium", false)]),
+        (
+            "operator.podDisruptionBudget.enabled=true",
+            &[("PodDisruptionBudget", "cilium-operator", true)],
+        ),
+        ("prometheus.enabled=true", &[("Service", "cilium-agent", false)]),
+        (
+            "prometheus.enabled=true,prometheus.metricsService=true",
+            &[("Service", "cilium-agent", true)],
+        ),
+        (
+            "prometheus.enabled=true,prometheus.serviceMonitor.enabled=true,prometheus.serviceMonitor.trustCRDsExist=true",
+            &[("Service", "cilium-agent", true), ("ServiceMonitor", "cilium-agent", true)],
+        ),
+        ("operator.prometheus.metricsService=true", &[("Service", "cilium-operator", true)]),
+    ];
+    for (set, objects) in cases {
+        let documents = render(&["--set", set]);
+        for (kind, name, there) in *objects {
+            assert_eq!(find(&documents, kind, name).is_some(), *there, "{kind} {name} with {set}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_config_restarts_pods_if_asked_to() {
+    let checksum = |set: &str| {
+        let documents = render(&["--set", set]);
+        let agent = find(&documents, "DaemonSet", "cilium").expect("agent");
+        agent.value["spec"]["template"]["metadata"]["annotations"]["cilium.io/cilium-configmap-checksum"].clone()
+    };
+    assert!(checksum("debug.enabled=true").is_null());
+    let (quiet, debug) =
+        (checksum("rollOutCiliumPods=true"), checksum("rollOutCiliumPods=true,debug.enabled=true"));
+    assert!(quiet.is_string());
+    assert_ne!(quiet, debug);
+}

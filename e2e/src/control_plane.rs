@@ -37,6 +37,7 @@ impl ControlPlane {
         let place = Place {
             netns: layout.control_plane_netns(),
             mount: None,
+            pid: None,
             cgroup: format!("{}/cp", layout.cgroup()),
         };
         Self { layout: layout.clone(), place }

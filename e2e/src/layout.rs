@@ -64,14 +64,19 @@ impl Layout {
         self.state().join("nodes").join(node_name(index))
     }
 
-    /// A private mount in which mount namespaces can be pinned.
+    /// A private mount in which namespaces can be pinned.
     pub fn pins(&self) -> PathBuf {
         self.state().join("pins")
     }
 
     /// The file that keeps node `index`'s mount namespace.
     pub fn mount_namespace(&self, index: u8) -> PathBuf {
-        self.pins().join(node_name(index))
+        self.pins().join(format!("{}-mnt", node_name(index)))
+    }
+
+    /// The file that keeps node `index`'s process namespace.
+    pub fn pid_namespace(&self, index: u8) -> PathBuf {
+        self.pins().join(format!("{}-pid", node_name(index)))
     }
 
     /// The network namespace of the control plane and of the bridge between the nodes.

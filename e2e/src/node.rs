@@ -1,5 +1,6 @@
-//! Decides what a node is: a network namespace, a mount namespace in which the usual paths are
-//! its own, and a cgroup; containerd, kubelet and kube-proxy run in them with their defaults.
+//! Decides what a node is: namespaces of its own for network, processes and mounts, so that the
+//! usual paths and process 1 are the node's, and a cgroup; containerd, kubelet and kube-proxy run
+//! there with their defaults.
 
 use std::fs::{self, File};
 use std::net::IpAddr;
@@ -22,6 +23,8 @@ use crate::{Error, Options};
 
 /// Makes the usual paths the node's own; `$1` is its folder, `$2` its cgroup v2 or nothing.
 const MOUNTS: &str = include_str!("node/mounts.sh");
+/// A node's process 1: reaps whoever is orphaned.
+const INIT: &str = "while :; do sleep 3600 & wait; done";
 /// The image every pod's sandbox runs.
 pub(crate) const PAUSE_IMAGE: &str = "localhost/cilia/pause:1";
 /// Where the cluster's DNS is found.
@@ -44,6 +47,7 @@ impl Node {
         let place = Place {
             netns: layout.node_netns(index),
             mount: Some(layout.mount_namespace(index)),
+            pid: Some(layout.pid_namespace(index)),
             cgroup: format!("{}/system", layout.node_cgroup(index)),
         };
         Self { layout: layout.clone(), index, place }
@@ -70,21 +74,36 @@ impl Node {
         cgroups.create(&self.layout.node_cgroup(self.index))?;
         self.configure(authority, options)?;
         self.connect(options).await?;
-        let (dir, pin) = (self.layout.node_dir(self.index), &self.place.mount);
+        let dir = self.layout.node_dir(self.index);
         for name in ["etc-work", "opt", "opt-work", "var-lib", "var-log"] {
             make_dir(&dir.join(name))?;
         }
-        if let Some(pin) = pin {
-            write(pin, "")?;
-            let netns = format!("--net=/run/netns/{}", self.place.netns);
-            let pin = format!("--mount={}", pin.display());
-            let words = [&netns, "--", "unshare", &pin, "--propagation=private", "true"];
-            output(&mut command("nsenter", words)).await?;
-        }
+        self.make_namespaces(cgroups).await?;
         let unified = cgroups.unified(&self.layout.node_cgroup(self.index));
         let unified = unified.map(|path| path.display().to_string()).unwrap_or_default();
         let script = ["sh", "-euc", MOUNTS, "sh", &dir.display().to_string(), &unified];
         output(&mut self.place.command(&script)).await.map(drop)
+    }
+
+    /// Makes the namespaces for mounts and for processes; an init keeps the latter.
+    async fn make_namespaces(&self, cgroups: &Cgroups) -> Result<(), Error> {
+        let mount = self.layout.mount_namespace(self.index);
+        let pid = self.layout.pid_namespace(self.index);
+        write(&mount, "")?;
+        write(&pid, "")?;
+        let outside = Place { mount: None, pid: None, ..self.place.clone() };
+        let pin = format!("--mount={}", mount.display());
+        let words = ["unshare", &pin, "--propagation=private", "true"];
+        output(&mut outside.command(&words)).await?;
+        let pin = format!("--pid={}", pid.display());
+        let words = ["unshare", &pin, "--fork", "--kill-child", "sh", "-c", INIT];
+        let log = self.layout.log(&format!("{}-init", self.name()));
+        outside.start(cgroups, "init", words.map(str::to_owned).to_vec(), &log)?;
+        until_ok(&format!("the process namespace of {}", self.name()), RUNTIME_LIMIT, || async {
+            output(&mut self.place.command(&["true"])).await
+        })
+        .await
+        .map(drop)
     }
 
     async fn connect(&self, options: &Options) -> Result<(), Error> {
@@ -108,7 +127,7 @@ impl Node {
         if options.ipv6 {
             inside += &format!(
                 "addr add {ipv6}/64 dev eth0 nodad\n\
-                 -6 route add default via {gate6}\n"
+                 route add default via {gate6}\n"
             );
         }
         ip_batch(Some(netns), &inside).await?;

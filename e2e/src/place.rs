@@ -25,6 +25,8 @@ pub struct Place {
     pub netns: String,
     /// The file that keeps the mount namespace, if it is not the machine's.
     pub mount: Option<PathBuf>,
+    /// The file that keeps the process namespace, if it is not the machine's.
+    pub pid: Option<PathBuf>,
     /// The cgroup below which each program gets its own.
     pub cgroup: String,
 }
@@ -99,6 +101,7 @@ impl Place {
     fn enter(&self) -> Vec<String> {
         let mut words = vec!["nsenter".to_owned(), format!("--net=/run/netns/{}", self.netns)];
         words.extend(self.mount.iter().map(|mount| format!("--mount={}", mount.display())));
+        words.extend(self.pid.iter().map(|pid| format!("--pid={}", pid.display())));
         words.push("--".to_owned());
         words
     }

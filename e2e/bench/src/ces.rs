@@ -74,10 +74,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 
 async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Result<Report> {
     eprintln!("{name}: starting an API server");
-    let server = ApiServer::start().await?;
-    let client = server.client().await?;
+    let server = ApiServer::start().await;
+    let client = server.client();
+    let kubeconfig = server.kubeconfig();
     let log = arguments.logs.join(format!("cilia-bench-{name}.log"));
-    let start = || Operator::start(command, server.kubeconfig(), &log);
+    let start = || Operator::start(command, &kubeconfig, &log);
 
     eprintln!("{name}: creating {} CiliumEndpoints", arguments.endpoints);
     register_crds(&client, start).await?;

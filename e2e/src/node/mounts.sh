@@ -1,6 +1,7 @@
-# Gives a node its own /etc, /opt, /run, /var/lib, /var/log and /sys. Runs in the node's network
-# and mount namespaces: $1 is the node's folder, $2 its folder in the cgroup v2 hierarchy.
+# Gives a node its own /etc, /opt, /proc, /run, /sys, /var/lib and /var/log. Runs in the node's
+# namespaces: $1 is the node's folder, $2 its folder in the cgroup v2 hierarchy.
 dir=$1 unified=$2
+mount -t proc node-proc /proc
 mount -t overlay -o "lowerdir=/etc,upperdir=$dir/etc,workdir=$dir/etc-work" node-etc /etc
 mount -t tmpfs -o mode=755 node-run /run
 mkdir -p /run/lock /run/netns /run/containerd /run/cilium/cgroupv2 /run/sys

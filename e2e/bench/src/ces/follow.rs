@@ -85,7 +85,8 @@ impl Seen {
         let members: HashSet<Key> = if deleted {
             HashSet::new()
         } else {
-            slice.endpoints.iter().map(|e| (namespace.clone(), e.name.clone())).collect()
+            let names = slice.endpoints.iter().filter_map(|endpoint| endpoint.name.clone());
+            names.map(|name| (namespace.clone(), name)).collect()
         };
         let before = self.slices.remove(&slice.name_any()).unwrap_or_default();
         for key in members.difference(&before) {

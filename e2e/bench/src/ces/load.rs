@@ -88,7 +88,12 @@ impl Load {
     pub(crate) async fn seed(&self, count: usize) -> Result<()> {
         stream::iter(0..count)
             .map(|number| {
-                create(self.client.clone(), self.namespace_of(number), format!("pod-{number}"), number)
+                create(
+                    self.client.clone(),
+                    self.namespace_of(number),
+                    format!("pod-{number}"),
+                    number,
+                )
             })
             .buffer_unordered(PARALLEL)
             .try_collect()
@@ -97,7 +102,12 @@ impl Load {
 
     /// `rate` creates and as many deletes a second, and one create a second in the priority
     /// namespace. The victims are seeded endpoints, in their order.
-    pub(crate) async fn churn(&self, seeded: usize, rate: usize, length: Duration) -> Result<Storm> {
+    pub(crate) async fn churn(
+        &self,
+        seeded: usize,
+        rate: usize,
+        length: Duration,
+    ) -> Result<Storm> {
         let mut storm = Storm { made: HashMap::new(), deleted: 0 };
         let mut requests = JoinSet::new();
         let begin = Instant::now();

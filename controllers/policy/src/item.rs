@@ -1,0 +1,385 @@
+//! Reads one item of a rule's section: peers, ports and the demands on both.
+
+use cilia_crds::LabelSelector;
+use cilia_crds::policy::{
+    Authentication, AuthenticationMode, CidrRule, EgressDenyRule, EgressRule, Entity, FqdnSelector,
+    IcmpRule, IngressDenyRule, IngressRule,
+};
+
+use crate::cnp::{Place, address_range};
+use crate::error::{Error, Note};
+use crate::icmp;
+use crate::rule::{Direction, Item, Peer, Peers, Ports, Section};
+use crate::selector::{CLUSTER, K8S, Key, Requirement, Selector};
+use crate::toports::{self, PortsOf};
+use crate::translate;
+
+/// An item of one of the four sections, in one shape.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Written<'a> {
+    deny: bool,
+    endpoints: Option<&'a Vec<LabelSelector>>,
+    requires: Option<&'a Vec<LabelSelector>>,
+    cidr: Option<&'a Vec<String>>,
+    cidr_set: Option<&'a Vec<CidrRule>>,
+    entities: Option<&'a Vec<Entity>>,
+    nodes: Option<&'a Vec<LabelSelector>>,
+    groups: Option<usize>,
+    services: Option<usize>,
+    fqdns: Option<&'a Vec<FqdnSelector>>,
+    ports: Option<PortsOf<'a>>,
+    icmps: Option<&'a Vec<IcmpRule>>,
+    authentication: Option<Authentication>,
+}
+
+/// The parts that have the same name up to `from` or `to`.
+macro_rules! written {
+    ($rule:ident, $deny:literal, $ports:path, $endpoints:ident, $requires:ident, $cidr:ident, $set:ident, $entities:ident, $nodes:ident, $groups:ident) => {
+        Written {
+            deny: $deny,
+            endpoints: $rule.$endpoints.as_ref(),
+            requires: $rule.$requires.as_ref(),
+            cidr: $rule.$cidr.as_ref(),
+            cidr_set: $rule.$set.as_ref(),
+            entities: $rule.$entities.as_ref(),
+            nodes: $rule.$nodes.as_ref(),
+            groups: $rule.$groups.as_ref().map(Vec::len),
+            ports: $rule.to_ports.as_ref().map(|ports| $ports(ports)),
+            icmps: $rule.icmps.as_ref(),
+            ..Written::default()
+        }
+    };
+}
+
+impl<'a> From<&'a IngressRule> for Written<'a> {
+    fn from(rule: &'a IngressRule) -> Self {
+        let written = written!(
+            rule,
+            false,
+            PortsOf::Allow,
+            from_endpoints,
+            from_requires,
+            from_cidr,
+            from_cidr_set,
+            from_entities,
+            from_nodes,
+            from_groups
+        );
+        Self { authentication: rule.authentication, ..written }
+    }
+}
+
+impl<'a> From<&'a IngressDenyRule> for Written<'a> {
+    fn from(rule: &'a IngressDenyRule) -> Self {
+        written!(
+            rule,
+            true,
+            PortsOf::Deny,
+            from_endpoints,
+            from_requires,
+            from_cidr,
+            from_cidr_set,
+            from_entities,
+            from_nodes,
+            from_groups
+        )
+    }
+}
+
+impl<'a> From<&'a EgressRule> for Written<'a> {
+    fn from(rule: &'a EgressRule) -> Self {
+        let written = written!(
+            rule,
+            false,
+            PortsOf::Allow,
+            to_endpoints,
+            to_requires,
+            to_cidr,
+            to_cidr_set,
+            to_entities,
+            to_nodes,
+            to_groups
+        );
+        Self {
+            services: rule.to_services.as_ref().map(Vec::len),
+            fqdns: rule.to_fqdns.as_ref(),
+            authentication: rule.authentication,
+            ..written
+        }
+    }
+}
+
+impl<'a> From<&'a EgressDenyRule> for Written<'a> {
+    fn from(rule: &'a EgressDenyRule) -> Self {
+        let written = written!(
+            rule,
+            true,
+            PortsOf::Deny,
+            to_endpoints,
+            to_requires,
+            to_cidr,
+            to_cidr_set,
+            to_entities,
+            to_nodes,
+            to_groups
+        );
+        Self { services: rule.to_services.as_ref().map(Vec::len), ..written }
+    }
+}
+
+/// Reads an item into the section.
+pub(crate) fn read(
+    place: Place<'_>,
+    direction: Direction,
+    written: &Written<'_>,
+    field: &str,
+    section: &mut Section,
+    notes: &mut Vec<Note>,
+) -> Result<(), Error> {
+    let mut reader = Reader { place, direction, written, field, notes };
+    let requires = reader.requires()?;
+    if written.deny {
+        section.deny_requires.extend(requires)
+    } else {
+        section.requires.extend(requires)
+    };
+    reader.exclusive()?;
+    let mut peers = reader.peers()?;
+    let ports = reader.ports()?;
+    if written.authentication.is_some_and(|auth| auth.mode != AuthenticationMode::Disabled) {
+        reader.note("authentication", "not enforced yet: nothing is allowed by this item");
+        peers = Some(Peers::Of(Vec::new()));
+    }
+    // An item that names neither peers nor ports selects nothing (policy.md 2).
+    if let Some((peers, ports)) = match (peers, ports) {
+        (None, None) => None,
+        (peers, ports) => Some((peers.unwrap_or(Peers::Any), ports.unwrap_or(Ports::Any))),
+    } {
+        section.items.push(Item { deny: written.deny, peers, ports });
+    }
+    Ok(())
+}
+
+struct Reader<'a, 'n> {
+    place: Place<'a>,
+    direction: Direction,
+    written: &'a Written<'a>,
+    field: &'a str,
+    notes: &'n mut Vec<Note>,
+}
+
+impl Reader<'_, '_> {
+    /// The full name of a member that begins with `from` or `to`.
+    fn member(&self, name: &str) -> String {
+        let side = if self.direction == Direction::Ingress { "from" } else { "to" };
+        format!("{}.{side}{name}", self.field)
+    }
+
+    fn note(&mut self, member: &str, text: &str) {
+        self.notes.push(Note { field: format!("{}.{member}", self.field), text: text.to_owned() });
+    }
+
+    /// Requirements on the peers of every rule of this direction.
+    fn requires(&self) -> Result<Vec<Requirement>, Error> {
+        let mut all = Vec::new();
+        for (index, selector) in self.written.requires.into_iter().flatten().enumerate() {
+            let mut requirements = translate::requirements(
+                selector,
+                &format!("{}[{index}]", self.member("Requires")),
+            )?;
+            self.place.scope.complete(&mut requirements);
+            all.extend(requirements);
+        }
+        Ok(all)
+    }
+
+    /// Only one kind of peer may be given; empty lists don't count.
+    fn exclusive(&self) -> Result<(), Error> {
+        let w = self.written;
+        let sizes = [
+            ("Endpoints", w.endpoints.map_or(0, Vec::len)),
+            ("CIDR", w.cidr.map_or(0, Vec::len)),
+            ("CIDRSet", w.cidr_set.map_or(0, Vec::len)),
+            ("Entities", w.entities.map_or(0, Vec::len)),
+            ("Nodes", w.nodes.map_or(0, Vec::len)),
+            ("Groups", w.groups.unwrap_or(0)),
+            ("Services", w.services.unwrap_or(0)),
+            ("FQDNs", w.fqdns.map_or(0, Vec::len)),
+        ];
+        let mut given =
+            sizes.iter().filter(|(_, size)| *size > 0).map(|(name, _)| self.member(name));
+        match (given.next(), given.next()) {
+            (Some(one), Some(other)) => Err(Error::new(
+                other,
+                format!("it can't be combined with {one}: write two items instead"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The peers; nothing if no kind of peer is mentioned, not even with an empty list.
+    fn peers(&mut self) -> Result<Option<Peers>, Error> {
+        let w = self.written;
+        let mut peers = Vec::new();
+        for (index, selector) in w.endpoints.into_iter().flatten().enumerate() {
+            let requirements = translate::requirements(
+                selector,
+                &format!("{}[{index}]", self.member("Endpoints")),
+            )?;
+            peers.push(Peer::Endpoints(self.place.scope.peer(requirements)));
+        }
+        for (index, text) in w.cidr.into_iter().flatten().enumerate() {
+            let prefix = address_range(text, &format!("{}[{index}]", self.member("CIDR")))?;
+            peers.push(Peer::Cidr { prefix, except: Vec::new() });
+        }
+        let mut open = false;
+        for (index, rule) in w.cidr_set.into_iter().flatten().enumerate() {
+            open |= self.cidr_set(rule, index, &mut peers)?;
+        }
+        for entity in w.entities.into_iter().flatten() {
+            if *entity == Entity::All {
+                return Ok(Some(Peers::Any));
+            }
+            peers.extend(self.entity(*entity));
+        }
+        for (index, name) in w.fqdns.into_iter().flatten().enumerate() {
+            toports::check_name(name, &format!("{}[{index}]", self.member("FQDNs")))?;
+        }
+        if w.nodes.is_some_and(|nodes| !nodes.is_empty()) && !self.place.scope.config.node_selectors
+        {
+            return Err(Error::new(
+                self.member("Nodes"),
+                "it needs enable-node-selector-labels, which is off",
+            ));
+        }
+        for (index, selector) in w.nodes.into_iter().flatten().enumerate() {
+            translate::requirements(selector, &format!("{}[{index}]", self.member("Nodes")))?;
+        }
+        let counts = [
+            ("Nodes", w.nodes.map_or(0, Vec::len)),
+            ("Groups", w.groups.unwrap_or(0)),
+            ("Services", w.services.unwrap_or(0)),
+            ("FQDNs", w.fqdns.map_or(0, Vec::len)),
+        ];
+        for (name, _) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            self.not_yet(self.member(name));
+            open = true;
+        }
+        // A deny that can't be told whom it means denies everybody.
+        if open && w.deny {
+            return Ok(Some(Peers::Any));
+        }
+        let mentioned = w.endpoints.is_some()
+            || w.cidr.is_some()
+            || w.cidr_set.is_some()
+            || w.entities.is_some()
+            || w.nodes.is_some()
+            || w.groups.is_some()
+            || w.services.is_some()
+            || w.fqdns.is_some();
+        Ok(mentioned.then_some(Peers::Of(peers)))
+    }
+
+    fn not_yet(&mut self, field: String) {
+        let then =
+            if self.written.deny { "everybody is denied" } else { "nobody is allowed by it" };
+        self.notes.push(Note { field, text: format!("not enforced yet: {then}") });
+    }
+
+    /// Reads a range with exceptions. True if it can't be evaluated yet.
+    fn cidr_set(
+        &mut self,
+        rule: &CidrRule,
+        index: usize,
+        peers: &mut Vec<Peer>,
+    ) -> Result<bool, Error> {
+        let field = format!("{}[{index}]", self.member("CIDRSet"));
+        let given = usize::from(rule.cidr.is_some())
+            + usize::from(rule.cidr_group_ref.is_some())
+            + usize::from(rule.cidr_group_selector.is_some());
+        if given != 1 {
+            return Err(Error::new(
+                field,
+                "exactly one of cidr, cidrGroupRef and cidrGroupSelector is required",
+            ));
+        }
+        let except = rule
+            .except
+            .iter()
+            .enumerate()
+            .map(|(at, text)| address_range(text, &format!("{field}.except[{at}]")));
+        let except: Vec<_> = except.collect::<Result<_, _>>()?;
+        let Some(text) = &rule.cidr else {
+            self.not_yet(field);
+            return Ok(true);
+        };
+        if !text.contains('/') {
+            return Err(Error::new(
+                format_args!("{field}.cidr"),
+                format!("{text:?} is not a prefix such as 10.0.0.0/8"),
+            ));
+        }
+        let prefix = address_range(text, &format!("{field}.cidr"))?;
+        for (at, one) in except.iter().enumerate() {
+            let field = format!("{field}.except[{at}]");
+            if !prefix.contains(&one.network()) {
+                return Err(Error::new(field, format!("{one} is not inside of {prefix}")));
+            }
+            if one.contains(&prefix) {
+                self.notes.push(Note { field, text: format!("{one} leaves nothing of {prefix}") });
+            }
+        }
+        peers.push(Peer::Cidr { prefix, except });
+        Ok(false)
+    }
+
+    /// The identities of an entity (policy.md 5).
+    fn entity(&self, entity: Entity) -> Vec<Peer> {
+        let names: &[&str] = match entity {
+            Entity::All => &[],
+            Entity::World => &["world", "world-ipv4", "world-ipv6"],
+            Entity::WorldIpv4 => &["world-ipv4"],
+            Entity::WorldIpv6 => &["world-ipv6"],
+            Entity::Cluster => {
+                &["host", "remote-node", "init", "ingress", "health", "unmanaged", "kube-apiserver"]
+            }
+            Entity::Host => &["host"],
+            Entity::Init => &["init"],
+            Entity::Ingress => &["ingress"],
+            Entity::Unmanaged => &["unmanaged"],
+            Entity::RemoteNode => &["remote-node"],
+            Entity::Health => &["health"],
+            Entity::None => &["none"],
+            Entity::KubeApiserver => &["kube-apiserver"],
+        };
+        let mut peers: Vec<Peer> =
+            names.iter().map(|name| Peer::Entity(Selector::reserved(name))).collect();
+        if entity == Entity::Cluster {
+            let cluster = &self.place.scope.config.cluster;
+            let own = Requirement::equals(Key::new(K8S, CLUSTER), cluster);
+            peers.push(Peer::Entity(Selector::new([own])));
+        }
+        peers
+    }
+
+    /// The ports; nothing if no port is mentioned.
+    fn ports(&mut self) -> Result<Option<Ports>, Error> {
+        let w = self.written;
+        let (ports, icmps) =
+            (w.ports.filter(|ports| !ports.is_empty()), w.icmps.filter(|icmps| !icmps.is_empty()));
+        match (ports, icmps) {
+            (Some(_), Some(_)) => Err(Error::new(
+                format_args!("{}.icmps", self.field),
+                "it can't be combined with toPorts: write two items",
+            )),
+            (None, Some(icmps)) => {
+                icmp::read(icmps, &format!("{}.icmps", self.field)).map(Ports::Of).map(Some)
+            }
+            (Some(ports), None) => {
+                let field = format!("{}.toPorts", self.field);
+                toports::read(self.place, self.direction, ports, &field, self.notes).map(Some)
+            }
+            (None, None) => Ok(None),
+        }
+    }
+}

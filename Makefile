@@ -5,24 +5,25 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 
-# The local cluster of `cluster`, `demo`, `install` and `deploy`.
+# The local cluster that `cluster`, `demo`, `bench`, `install` and `deploy` use.
 CLUSTER ?= demo
 NODES ?= 2
-# Where `install` and `deploy` go, if not to the local cluster.
+
 export CILIA_CACHE ?= $(HOME)/.cache/cilia
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/go/bin
+export CILIA_TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
-CLUSTER_TOOL = cargo run --quiet --package cilia-e2e --bin cilia-cluster --
+cluster_tool := $(CILIA_TARGET)/cilia-cluster --name $(CLUSTER)
 
 .PHONY: help
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@awk -F':.*## ' '/^##@/ {print "\n" substr($$0, 5)} /^[a-z-]+:.*## / {gsub(/\$\$/, "$$"); printf "  %-16s %s\n", $$1, $$2}' Makefile
 
 ##@ See it
 
 .PHONY: demo
 demo: images ## Start a cluster with Cilia and a small app in it, and show them; leaves it running
-	@demo/run up $(CLUSTER) $(NODES)
+	@demo/run $(CLUSTER) $(NODES)
 
 .PHONY: demo-down
 demo-down: cluster-down ## Remove the demo's cluster
@@ -30,53 +31,64 @@ demo-down: cluster-down ## Remove the demo's cluster
 ##@ Test it
 
 .PHONY: test
-test: lint images ## Lint, then run all tests: units, kernel programs, chart, and a real cluster
-	@echo "==> tests" >&2
-	@PATH="$$(hack/tool-path):$$PATH" cargo test --workspace
+test: lint images ## Lint, then run all tests: units, kernel programs, chart, a real cluster
+	@echo '==> tests' >&2
+	@cargo test --workspace
 
 .PHONY: lint
-lint: setup tools ## Formatting, clippy, licences and advisories, generated files
+lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files
 	@hack/lint
 
 .PHONY: bench
-bench: images ## Measure: delays, writes, memory, throughput
-	@$(CLUSTER_TOOL) bench
+bench: images ## Measure delays, memory and throughput on a local cluster
+	@hack/bench $(CLUSTER) $(NODES)
 
 ##@ Build it
 
-.PHONY: manifests
-manifests: tools ## Generate config/ and the chart's schema
-	@cargo run --quiet --package cilia-crds --bin cilia-crds-yaml
-	@PATH="$$(hack/tool-path):$$PATH" cargo run --quiet --package cilia-chart --bin cilia-manifests
+.PHONY: build
+build: setup ## Build all programs
+	@echo '==> build' >&2
+	@cargo build --workspace --bins
 
 .PHONY: images
-images: setup tools ## Build the container images of agent and operator
-	@echo "==> images" >&2
-	@cargo build --workspace --bins
-	@$(CLUSTER_TOOL) images
+images: build tools ## Build the container images of agent and operator
+	@echo '==> images' >&2
+	@$(cluster_tool) image build --target $(CILIA_TARGET) >/dev/null
+
+.PHONY: manifests
+manifests: build tools ## Generate config/ and the chart's schema
+	@$(CILIA_TARGET)/cilia-crds-generate
+	@$(CILIA_TARGET)/cilia-manifests
+
+.PHONY: manifests-check
+manifests-check: build tools ## Check that the generated files are up to date
+	@echo '==> generated files' >&2
+	@$(CILIA_TARGET)/cilia-crds-generate --check
+	@$(CILIA_TARGET)/cilia-manifests --check
 
 .PHONY: setup
 setup: ## Install what is needed to build, test and run clusters
 	@hack/setup
 
 .PHONY: tools
-tools: setup ## Build Kubernetes, etcd, CoreDNS and helm for the local cluster
-	@$(CLUSTER_TOOL) tools
+tools: build ## Build Kubernetes, etcd, CoreDNS and helm for the local cluster
+	@echo '==> tools' >&2
+	@$(cluster_tool) tools >/dev/null
 
 ##@ Run it
 
 .PHONY: cluster
-cluster: setup tools ## Start a local cluster without a network plugin
-	@$(CLUSTER_TOOL) up --name $(CLUSTER) --nodes $(NODES)
+cluster: tools ## Start a local cluster without a network plugin
+	@$(cluster_tool) up --nodes $(NODES)
 
 .PHONY: cluster-down
-cluster-down: setup ## Remove the local cluster
-	@$(CLUSTER_TOOL) down --name $(CLUSTER)
+cluster-down: build ## Remove the local cluster
+	@$(cluster_tool) down
 
 .PHONY: install
-install: tools ## Install the CRDs into the cluster of $$KUBECONFIG, else the local one
-	@hack/kubectl $(CLUSTER) apply --server-side --kustomize config/crd
+install: tools ## Install the CRDs into the cluster of $$KUBECONFIG, else into the local one
+	@hack/client $(CLUSTER) kubectl apply --server-side --kustomize config/crd
 
 .PHONY: deploy
-deploy: images ## Install Cilia with helm into the cluster of $$KUBECONFIG, else the local one
+deploy: images ## Install Cilia with helm into the cluster of $$KUBECONFIG, else into the local one
 	@hack/deploy $(CLUSTER)

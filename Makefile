@@ -17,7 +17,7 @@ cluster_tool := $(CILIA_TARGET)/cilia-cluster --name $(CLUSTER)
 
 .PHONY: help
 help: ## Show this list
-	@awk -F':.*## ' '/^##@/ {print "\n" substr($$0, 5)} /^[a-z-]+:.*## / {gsub(/\$\$/, "$$"); printf "  %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^##@/ {print "\n" substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' Makefile
 
 ##@ See it
 
@@ -86,9 +86,9 @@ cluster-down: build ## Remove the local cluster
 	@$(cluster_tool) down
 
 .PHONY: install
-install: tools ## Install the CRDs into the cluster of $$KUBECONFIG, else into the local one
+install: tools ## Install the CRDs into the current cluster, else into the local one
 	@hack/client $(CLUSTER) kubectl apply --server-side --kustomize config/crd
 
 .PHONY: deploy
-deploy: images ## Install Cilia with helm into the cluster of $$KUBECONFIG, else into the local one
+deploy: images ## Install Cilia with helm into the current cluster, else into the local one
 	@hack/deploy $(CLUSTER)

@@ -1,0 +1,273 @@
+//! The one way to queue: named lanes with priorities, one entry per key, retries and a write budget.
+//!
+//! ```no_run
+//! # async fn duty(workqueues: cilia_runtime::lanes::Workqueues, stop: tokio_util::sync::CancellationToken) {
+//! use cilia_runtime::lanes::{Lane, Lanes, Next, Retry};
+//! let lanes: Lanes<String> = Lanes::new(vec![Lane::new("node-queue")], Retry::default(), None, &workqueues);
+//! lanes.add(0, "node-1".into());
+//! lanes.run(10, &stop, async |job| {
+//!     // look at the node, decide, and if there is something to write:
+//!     job.write().await;
+//!     Ok::<_, std::io::Error>(Next::Done)
+//! }).await;
+//! # }
+//! ```
+
+mod bucket;
+mod job;
+mod queue;
+mod rate;
+mod workqueues;
+
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+
+pub use bucket::Bucket;
+pub use job::Job;
+pub use queue::{Ended, Lane, Queue, Retry, Taken, Verdict};
+pub use rate::Rate;
+pub use workqueues::Workqueues;
+
+use job::Permit;
+use workqueues::{Counts, Probe};
+
+/// How long runs under way may take to end when the process shuts down.
+const LAST_RUNS: Duration = Duration::from_secs(1);
+
+/// What a worker says about a key that it processed without failing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing is left to do.
+    Done,
+    /// Look again after this time, even if nothing happens.
+    After(Duration),
+}
+
+/// The lanes of one reconciler; cheap to clone.
+#[derive(Debug)]
+pub struct Lanes<K>(Arc<Shared<K>>);
+
+#[derive(Debug)]
+struct Shared<K> {
+    queue: Mutex<Queue<K>>,
+    changed: Notify,
+    rate: Option<Rate>,
+    counts: Vec<Arc<Counts>>,
+}
+
+impl<K> Clone for Lanes<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
+    /// Lanes in the order of their priority, with the write budget of their jobs.
+    pub fn new(
+        lanes: Vec<Lane>,
+        retry: Retry,
+        rate: Option<Rate>,
+        workqueues: &Workqueues,
+    ) -> Self {
+        let names: Vec<&'static str> = lanes.iter().map(|lane| lane.name).collect();
+        let queue = Mutex::new(Queue::new(lanes, retry));
+        Self(Arc::new_cyclic(|shared| {
+            let probe = |lane| Box::new(LaneProbe { shared: shared.clone(), lane });
+            let counts =
+                names.iter().enumerate().map(|(lane, name)| workqueues.queue(name, probe(lane)));
+            Shared { queue, changed: Notify::new(), rate, counts: counts.collect() }
+        }))
+    }
+
+    /// Asks for a run of `key` after the lane's delay.
+    pub fn add(&self, lane: usize, key: K) {
+        if self.queue().add(lane, key, now()) {
+            self.0.counts[lane].added();
+        }
+        self.0.changed.notify_one();
+    }
+
+    /// Asks for a run of `key` after `delay`, or earlier if it is asked for earlier.
+    pub fn add_after(&self, lane: usize, key: K, delay: Duration) {
+        let now = now();
+        if self.queue().add_at(lane, key, now + delay, now) {
+            self.0.counts[lane].added();
+        }
+        self.0.changed.notify_one();
+    }
+
+    /// Moves every queued key for which `belongs` is true to `lane`.
+    pub fn move_to(&self, lane: usize, belongs: impl Fn(&K) -> bool) {
+        let mut queue = self.queue();
+        let others = (0..queue.lanes().len()).filter(|&other| other != lane);
+        let keys: Vec<K> = others
+            .flat_map(|other| queue.keys(other))
+            .filter(|key| belongs(key))
+            .cloned()
+            .collect();
+        for key in keys {
+            queue.move_to(lane, &key, now());
+        }
+        drop(queue);
+        self.0.changed.notify_one();
+    }
+
+    /// Takes back every request for `key`.
+    pub fn forget(&self, key: &K) {
+        self.queue().forget(key);
+    }
+
+    /// Whether nothing is queued or running.
+    pub fn is_idle(&self) -> bool {
+        self.queue().is_empty()
+    }
+
+    /// Processes keys with at most `workers` at once until `stop`.
+    ///
+    /// `handle` looks at the key as it is now, does what is needed and says what is next; an error
+    /// means that the key is tried again later, less and less often.
+    pub async fn run<E: Display>(
+        &self,
+        workers: usize,
+        stop: &CancellationToken,
+        handle: impl AsyncFn(Job<K>) -> Result<Next, E>,
+    ) {
+        let handle = &handle;
+        let mut running = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(()) = running.next(), if !running.is_empty() => {}
+                job = self.next(), if running.len() < workers => running.push(self.process(job, handle)),
+            }
+        }
+        let last = async { while running.next().await.is_some() {} };
+        if tokio::time::timeout(LAST_RUNS, last).await.is_err() {
+            debug!("gave up waiting for the last runs");
+        }
+    }
+
+    async fn process<E: Display>(
+        &self,
+        job: Job<K>,
+        handle: &impl AsyncFn(Job<K>) -> Result<Next, E>,
+    ) {
+        let (key, lane, failures) = (job.key.clone(), job.lane, job.failures);
+        let started = Instant::now();
+        let result = handle(job).await;
+        let counts = &self.0.counts[lane];
+        counts.finished(started.elapsed());
+        let ended = match &result {
+            Ok(Next::Done) => Ended::Done,
+            Ok(Next::After(wait)) => Ended::After(*wait),
+            Err(_) => Ended::Failed,
+        };
+        let verdict = self.queue().finish(&key, ended, now());
+        self.0.changed.notify_one();
+        let queue = self.queue().lanes()[lane].name;
+        match (verdict, result) {
+            (Verdict::Retry(wait), Err(error)) => {
+                counts.retried();
+                warn!(queue, ?key, %error, retry_in = ?wait, failures = failures + 1, "failed, will be retried");
+            }
+            (Verdict::GivenUp(wait), Err(error)) => {
+                counts.retried();
+                error!(queue, ?key, %error, check_in = ?wait, "failed too often, will be looked at later");
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits for the next job: something ready, and a token for it.
+    async fn next(&self) -> Job<K> {
+        loop {
+            // Registered before looking, so that nothing said in between is missed.
+            let changed = self.0.changed.notified();
+            let deadline = match self.try_next() {
+                Ok(job) => return job,
+                Err(deadline) => deadline,
+            };
+            let rate_changed = async {
+                match &self.0.rate {
+                    Some(rate) => rate.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let due = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => {}
+                () = rate_changed => {}
+                () = due => {}
+            }
+        }
+    }
+
+    /// The next job, or when to look again if nothing is said.
+    fn try_next(&self) -> Result<Job<K>, Option<Instant>> {
+        let now = now();
+        let mut queue = self.queue();
+        let next_due = queue.next_due(now);
+        let Some((lane, reserve)) = queue.choose(now) else {
+            return Err(next_due.map(Instant::from_std));
+        };
+        let permit = match &self.0.rate {
+            None => None,
+            Some(rate) => match rate.try_take(reserve) {
+                Ok(()) => Some(Permit::new(rate.clone())),
+                Err(wait) => {
+                    let token = now + wait;
+                    return Err(Some(Instant::from_std(
+                        next_due.map_or(token, |due| due.min(token)),
+                    )));
+                }
+            },
+        };
+        let Some(taken) = queue.take(lane, now) else {
+            return Err(next_due.map(Instant::from_std));
+        };
+        drop(queue);
+        self.0.counts[lane].taken(now.saturating_duration_since(taken.due));
+        let waited = now.saturating_duration_since(taken.since);
+        Ok(Job { key: taken.key, lane, failures: taken.failures, waited, permit })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<K>> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+#[derive(Debug)]
+struct LaneProbe<K> {
+    shared: std::sync::Weak<Shared<K>>,
+    lane: usize,
+}
+
+impl<K: Clone + Eq + Hash + Debug + Send + Sync> Probe for LaneProbe<K> {
+    fn look(&self, now: std::time::Instant) -> (usize, Vec<std::time::Instant>) {
+        let Some(shared) = self.shared.upgrade() else { return (0, Vec::new()) };
+        let queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        (queue.depth(self.lane, now), queue.running(self.lane).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Decides which key to process next: by lane, by time, never the same key twice at once.
+//!
+//! The core of the lanes: no clock, no I/O. A key waits in one lane until it is due, is ready
+//! from then on, runs when taken, and is forgotten when it is done and nothing new was said about it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+/// One lane; those with a smaller index go first.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    /// Its name in metrics.
+    pub name: &'static str,
+    /// How long a new key waits, so that a burst of events becomes one run.
+    pub delay: Duration,
+    /// One run in this many is this lane's, however busy the lanes before it are; 0 for none.
+    pub share: u32,
+    /// Tokens of the write budget that this lane leaves for the lanes before it.
+    pub reserve: f64,
+}
+
+impl Lane {
+    /// A lane without delay, share or reserve.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, delay: Duration::ZERO, share: 0, reserve: 0.0 }
+    }
+}
+
+/// What happens to a key that fails.
+#[derive(Debug, Clone)]
+pub struct Retry {
+    /// Wait after the first failure; doubles with each one.
+    pub base: Duration,
+    /// The longest such wait.
+    pub cap: Duration,
+    /// Retries after which a key counts as given up.
+    pub max: u32,
+    /// When a key that was given up is looked at again, so that nothing stays wrong for ever.
+    pub recheck: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_secs(1),
+            cap: Duration::from_secs(100),
+            max: 15,
+            recheck: Duration::from_mins(5),
+        }
+    }
+}
+
+/// A key handed out by [`Queue::take`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken<K> {
+    /// The key.
+    pub key: K,
+    /// The lane it was in.
+    pub lane: usize,
+    /// Failures since it last succeeded.
+    pub failures: u32,
+    /// When it was first asked for.
+    pub since: Instant,
+    /// When it became ready.
+    pub due: Instant,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// All is well.
+    Done,
+    /// All is well; look again after this time.
+    After(Duration),
+    /// Something failed.
+    Failed,
+}
+
+/// What becomes of a key after its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Forgotten, or waiting for what it was told.
+    Settled,
+    /// It will be tried again after this time.
+    Retry(Duration),
+    /// It failed too often, and is looked at again after this time.
+    GivenUp(Duration),
+}
+
+#[derive(Debug)]
+struct Entry {
+    lane: usize,
+    state: State,
+    failures: u32,
+    given_up: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting {
+        due: Instant,
+        sequence: u64,
+        since: Instant,
+    },
+    /// `again`: when to run once more, and since when that is asked for.
+    Running {
+        started: Instant,
+        again: Option<(Instant, Instant)>,
+    },
+}
+
+/// The queue of all lanes.
+#[derive(Debug)]
+pub struct Queue<K> {
+    lanes: Vec<Lane>,
+    retry: Retry,
+    entries: HashMap<K, Entry>,
+    waiting: Vec<BTreeMap<(Instant, u64), K>>,
+    /// Runs of earlier lanes, per lane, while this lane had something ready.
+    passed_over: Vec<u32>,
+    sequence: u64,
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    /// An empty queue.
+    pub fn new(lanes: Vec<Lane>, retry: Retry) -> Self {
+        let waiting = lanes.iter().map(|_| BTreeMap::new()).collect();
+        let passed_over = vec![0; lanes.len()];
+        Self { lanes, retry, entries: HashMap::new(), waiting, passed_over, sequence: 0 }
+    }
+
+    /// The lanes.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Asks for a run of `key` after the lane's delay; whether it was not asked for already.
+    pub fn add(&mut self, lane: usize, key: K, now: Instant) -> bool {
+        let due = now + self.lanes[lane].delay;
+        self.add_at(lane, key, due, now)
+    }
+
+    /// Asks for a run of `key` at `due`, or earlier if it is asked for earlier.
+    pub fn add_at(&mut self, lane: usize, key: K, due: Instant, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            self.sequence += 1;
+            let state = State::Waiting { due, sequence: self.sequence, since: now };
+            self.waiting[lane].insert((due, self.sequence), key.clone());
+            self.entries.insert(key, Entry { lane, state, failures: 0, given_up: false });
+            return true;
+        };
+        if entry.given_up {
+            // News about a hopeless key: give it all its retries again.
+            entry.given_up = false;
+            entry.failures = 0;
+        }
+        let from = std::mem::replace(&mut entry.lane, lane);
+        match &mut entry.state {
+            State::Waiting { due: old, sequence, .. } => {
+                let place = (*old, *sequence);
+                *old = due.min(*old);
+                let new = (*old, *sequence);
+                if place != new || from != lane {
+                    self.waiting[from].remove(&place);
+                    self.waiting[lane].insert(new, key);
+                }
+                false
+            }
+            State::Running { again, .. } => {
+                let fresh = again.is_none();
+                let (earlier, since) = again.unwrap_or((due, now));
+                *again = Some((due.min(earlier), since));
+                fresh
+            }
+        }
+    }
+
+    /// Moves `key`, if it is queued, to another lane; there it waits no longer than a new key would.
+    pub fn move_to(&mut self, lane: usize, key: &K, now: Instant) {
+        let soonest = now + self.lanes[lane].delay;
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let from = std::mem::replace(&mut entry.lane, lane);
+        if from == lane {
+            return;
+        }
+        // A key that waits for its retry goes on waiting.
+        let hurries = entry.failures == 0;
+        match &mut entry.state {
+            State::Waiting { due, sequence, .. } => {
+                self.waiting[from].remove(&(*due, *sequence));
+                if hurries {
+                    *due = soonest.min(*due);
+                }
+                self.waiting[lane].insert((*due, *sequence), key.clone());
+            }
+            State::Running { again: Some((due, _)), .. } if hurries => *due = soonest.min(*due),
+            State::Running { .. } => {}
+        }
+    }
+
+    /// Takes back every request for `key`; a run that is under way goes on.
+    pub fn forget(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.failures = 0;
+        match &mut entry.state {
+            State::Waiting { due, sequence, .. } => {
+                self.waiting[entry.lane].remove(&(*due, *sequence));
+                self.entries.remove(key);
+            }
+            State::Running { again, .. } => *again = None,
+        }
+    }
+
+    /// The lane whose turn it is and the tokens it must leave; `None` when nothing is ready.
+    pub fn choose(&self, now: Instant) -> Option<(usize, f64)> {
+        let mut ready = (0..self.lanes.len()).filter(|&lane| self.ready_first(lane, now));
+        let first = ready.next()?;
+        let owed = ready.find(|&lane| {
+            let share = self.lanes[lane].share;
+            share > 0 && self.passed_over[lane] + 1 >= share
+        });
+        Some(owed.map_or((first, self.lanes[first].reserve), |lane| (lane, 0.0)))
+    }
+
+    /// Takes the key of `lane` that has been ready longest.
+    pub fn take(&mut self, lane: usize, now: Instant) -> Option<Taken<K>> {
+        if !self.ready_first(lane, now) {
+            return None;
+        }
+        let (_, key) = self.waiting[lane].pop_first()?;
+        for later in lane + 1..self.lanes.len() {
+            if self.ready_first(later, now) {
+                self.passed_over[later] += 1;
+            }
+        }
+        self.passed_over[lane] = 0;
+        let entry = self.entries.get_mut(&key)?;
+        let running = State::Running { started: now, again: None };
+        let State::Waiting { due, since, .. } = std::mem::replace(&mut entry.state, running) else {
+            return None;
+        };
+        Some(Taken { key, lane, failures: entry.failures, since, due })
+    }
+
+    /// Ends the run of `key`.
+    pub fn finish(&mut self, key: &K, ended: Ended, now: Instant) -> Verdict {
+        let Some(entry) = self.entries.get_mut(key) else { return Verdict::Settled };
+        let State::Running { again, .. } = entry.state else { return Verdict::Settled };
+        let (wait, verdict) = match ended {
+            Ended::Done => (None, Verdict::Settled),
+            Ended::After(wait) => (Some(wait), Verdict::Settled),
+            Ended::Failed if entry.failures >= self.retry.max => {
+                (Some(self.retry.recheck), Verdict::GivenUp(self.retry.recheck))
+            }
+            Ended::Failed => {
+                let doubled = self.retry.base.saturating_mul(1 << entry.failures.min(20));
+                let wait = doubled.min(self.retry.cap);
+                (Some(wait), Verdict::Retry(wait))
+            }
+        };
+        match verdict {
+            Verdict::Settled => entry.failures = 0,
+            Verdict::Retry(_) => entry.failures += 1,
+            Verdict::GivenUp(_) => {}
+        }
+        // With news since the run began, the key starts afresh.
+        entry.given_up = matches!(verdict, Verdict::GivenUp(_)) && again.is_none();
+        if matches!(verdict, Verdict::GivenUp(_)) && again.is_some() {
+            entry.failures = 0;
+        }
+        let due = match (wait.map(|wait| now + wait), again) {
+            (None, None) => {
+                self.entries.remove(key);
+                return verdict;
+            }
+            (Some(due), None) => (due, now),
+            (None, Some(again)) => again,
+            (Some(due), Some((again, since))) => (due.min(again), since),
+        };
+        self.sequence += 1;
+        entry.state = State::Waiting { due: due.0, sequence: self.sequence, since: due.1 };
+        self.waiting[entry.lane].insert((due.0, self.sequence), key.clone());
+        verdict
+    }
+
+    /// When the next key becomes ready that is not ready now.
+    pub fn next_due(&self, now: Instant) -> Option<Instant> {
+        let first_after = |lane: &BTreeMap<(Instant, u64), K>| {
+            lane.range((now, u64::MAX)..).next().map(|(&(due, _), _)| due)
+        };
+        self.waiting.iter().filter_map(first_after).min()
+    }
+
+    /// How many keys of `lane` are ready.
+    pub fn depth(&self, lane: usize, now: Instant) -> usize {
+        self.waiting[lane].range(..=(now, u64::MAX)).count()
+    }
+
+    /// When the runs under way in `lane` began.
+    pub fn running(&self, lane: usize) -> impl Iterator<Item = Instant> {
+        self.entries.values().filter_map(move |entry| match entry.state {
+            State::Running { started, .. } if entry.lane == lane => Some(started),
+            _ => None,
+        })
+    }
+
+    /// Every key that is queued in `lane`.
+    pub fn keys(&self, lane: usize) -> impl Iterator<Item = &K> {
+        self.entries.iter().filter(move |(_, entry)| entry.lane == lane).map(|(key, _)| key)
+    }
+
+    /// Whether nothing is queued or running.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn ready_first(&self, lane: usize, now: Instant) -> bool {
+        self.waiting[lane].first_key_value().is_some_and(|(&(due, _), _)| due <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! Shares one write budget among all who write.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::bucket::Bucket;
+
+/// A token bucket that many hold; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Rate(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    bucket: Mutex<Bucket>,
+    changed: Notify,
+}
+
+impl Rate {
+    /// So many writes per second, so many at once.
+    pub fn new(per_second: f64, burst: f64) -> Self {
+        let bucket = Mutex::new(Bucket::new(per_second, burst, Instant::now().into_std()));
+        Self(Arc::new(Shared { bucket, changed: Notify::new() }))
+    }
+
+    /// Changes the budget at once.
+    pub fn set(&self, per_second: f64, burst: f64) {
+        self.with(|bucket, now| bucket.set(per_second, burst, now));
+        self.0.changed.notify_waiters();
+    }
+
+    /// Writes per second and the most at once.
+    pub fn limits(&self) -> (f64, f64) {
+        self.with(|bucket, _| bucket.limits())
+    }
+
+    /// Waits for one more write.
+    pub async fn write(&self) {
+        let wait = self.with(|bucket, now| bucket.take(now));
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Takes a token that leaves `reserve` behind, or says how long to wait before asking again.
+    pub(super) fn try_take(&self, reserve: f64) -> Result<(), Duration> {
+        self.with(|bucket, now| {
+            let wait = bucket.wait(reserve, now);
+            if wait.is_zero() {
+                bucket.take(now);
+                return Ok(());
+            }
+            // The timer's resolution is a millisecond.
+            Err(wait.max(Duration::from_millis(1)))
+        })
+    }
+
+    pub(super) fn give_back(&self) {
+        self.with(|bucket, _| bucket.give_back());
+        self.0.changed.notify_waiters();
+    }
+
+    /// Completes when the budget is changed or a token comes back.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Bucket, std::time::Instant) -> T) -> T {
+        let mut bucket = self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        act(&mut bucket, Instant::now().into_std())
+    }
+}

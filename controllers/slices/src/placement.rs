@@ -1,0 +1,50 @@
+//! Decides where an endpoint without a home belongs (operator.md 4.6).
+//!
+//! Where it is listed already, if there is room; else in the fullest slice of its namespace that
+//! is not full; else in one that is about to be deleted for being empty; else in a new one.
+
+use std::cmp::Reverse;
+
+use crate::endpoint::{EndpointId, SliceId};
+use crate::slices::Slices;
+
+impl Slices {
+    /// Gives an endpoint that lives a home, if it is valid or was so when it was listed.
+    pub(crate) fn settle_down(&mut self, id: EndpointId) {
+        let endpoint = &self.endpoints[id];
+        let here = self.listing(id);
+        if !endpoint.lives() || (!endpoint.valid && here.is_none()) {
+            return;
+        }
+        let home = here.filter(|slice| self.slices[*slice].members.len() < self.max);
+        let home = home.or_else(|| self.roomy(id)).unwrap_or_else(|| {
+            let namespace = self.endpoints[id].namespace.clone();
+            self.new_slice(&namespace)
+        });
+        self.set_home(id, Some(home));
+    }
+
+    /// The slice that lists the endpoint and should go on doing so: one with room before a full
+    /// one, one that says the truth before one that does not, the first by name.
+    fn listing(&self, id: EndpointId) -> Option<SliceId> {
+        let endpoint = &self.endpoints[id];
+        let slices = endpoint.seen_in.as_slice().iter().copied();
+        let fit = slices.filter(|slice| self.slices[*slice].namespace == endpoint.namespace);
+        fit.min_by_key(|id_of_slice| {
+            let slice = &self.slices[*id_of_slice];
+            let full = slice.members.len() >= self.max;
+            let said = slice.seen.as_ref().and_then(|seen| seen.entries.get(&id));
+            (full, Reverse(said == Some(&endpoint.digest)), slice.name.clone())
+        })
+    }
+
+    fn roomy(&self, id: EndpointId) -> Option<SliceId> {
+        let namespace = self.namespaces.get(&self.endpoints[id].namespace)?;
+        let by_count = namespace.slices.range(..(self.max, 0)).rev();
+        by_count.map(|(_, slice)| *slice).find(|slice| {
+            let slice = &self.slices[*slice];
+            let used = !slice.members.is_empty() || slice.reusable();
+            used && slice.occupancy() < self.max
+        })
+    }
+}

@@ -10,6 +10,7 @@ mod delete_queue;
 mod environment;
 mod error;
 mod log;
+mod loopback;
 mod netconf;
 mod request;
 mod result;

@@ -12,7 +12,7 @@ use crate::environment::{Attachment, Environment, Verb};
 use crate::error::Error;
 use crate::netconf::{NetConf, version_of};
 use crate::version::{CURRENT, SUPPORTED, Version};
-use crate::{log, request, result};
+use crate::{log, loopback, request, result};
 
 /// How long a request waits for an agent that is away or still starting.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +66,11 @@ fn perform(
         ));
     }
     let config = NetConf::parse(input)?;
-    let outcome = with_config(environment, verb, &config, patience);
+    let outcome = if loopback::is_name_of(std::env::args_os().next().as_deref()) {
+        loopback::perform(environment, verb, &config)
+    } else {
+        with_config(environment, verb, &config, patience)
+    };
     match &outcome {
         Ok(_) => log::write(
             &config,

@@ -127,7 +127,7 @@ impl Hierarchy {
         for part in path.split('/') {
             let dir = parent.join(part);
             if self.v2 {
-                self.delegate(&parent);
+                delegate(&parent);
             }
             if !dir.is_dir() {
                 fs::create_dir(&dir).map_err(io("create", &dir))?;
@@ -141,14 +141,14 @@ impl Hierarchy {
         }
         Ok(())
     }
+}
 
-    /// Lets children of `dir` use every controller it has; some cannot be passed on, and
-    /// kubelet complains better than we could about one it needs.
-    fn delegate(&self, dir: &Path) {
-        let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
-        for controller in controllers.split_whitespace() {
-            drop(fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}")));
-        }
+/// Lets children of `dir` use every controller it has; some cannot be passed on, and kubelet
+/// complains better than we could about one it needs.
+fn delegate(dir: &Path) {
+    let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
+    for controller in controllers.split_whitespace() {
+        drop(fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}")));
     }
 }
 

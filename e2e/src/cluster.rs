@@ -25,6 +25,7 @@ const OPTIONS: &str = "options.json";
 
 /// What kind of cluster to build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of the command line")]
 pub struct Options {
     /// How many nodes.
     pub nodes: u8,
@@ -34,7 +35,7 @@ pub struct Options {
     pub node_cidrs: bool,
     /// kube-proxy runs on each node, in nftables mode.
     pub kube_proxy: bool,
-    /// CoreDNS is installed; it runs once a network plugin is there.
+    /// `CoreDNS` is installed; it runs once a network plugin is there.
     pub dns: bool,
 }
 

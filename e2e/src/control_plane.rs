@@ -2,10 +2,10 @@
 //! network namespace of their own, which also holds the bridge that the nodes hang on.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::cgroup::Cgroups;
 use crate::command::{command, output};
@@ -107,7 +107,23 @@ impl ControlPlane {
         tools: &Tools,
         options: &Options,
     ) -> Result<(), Error> {
+        write(&self.audit_policy(), audit_policy().to_string())?;
         self.start(cgroups, tools, "etcd", self.etcd())?;
+        self.resume_api_server(cgroups, tools, options)
+    }
+
+    /// Ends the API server: its clients find nobody there.
+    pub async fn stop_api_server(&self, cgroups: &Cgroups) -> Result<(), Error> {
+        self.place.stop(cgroups, API_SERVER).await
+    }
+
+    /// Starts the API server, which is not running.
+    pub fn resume_api_server(
+        &self,
+        cgroups: &Cgroups,
+        tools: &Tools,
+        options: &Options,
+    ) -> Result<(), Error> {
         self.start(cgroups, tools, API_SERVER, self.api_server(options))
     }
 
@@ -139,12 +155,6 @@ impl ControlPlane {
             "--secure-port=0".to_owned(),
         ];
         self.start(cgroups, tools, "kube-scheduler", scheduler)
-    }
-
-    /// Holds the API server still, or lets it go on: to its clients it is away.
-    pub fn pause_api_server(&self, cgroups: &Cgroups, paused: bool) {
-        let signal = if paused { Signal::SIGSTOP } else { Signal::SIGCONT };
-        self.place.signal(cgroups, API_SERVER, signal);
     }
 
     fn start(
@@ -196,7 +206,13 @@ impl ControlPlane {
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
             "--allow-privileged=true".to_owned(),
+            format!("--audit-policy-file={}", self.audit_policy().display()),
+            format!("--audit-log-path={}", self.layout.log("audit").display()),
         ]
+    }
+
+    fn audit_policy(&self) -> PathBuf {
+        self.layout.state().join("audit-policy.json")
     }
 
     fn controller_manager(&self, options: &Options) -> Vec<String> {
@@ -219,6 +235,23 @@ impl ControlPlane {
         }
         args
     }
+}
+
+/// Every write of a service account is recorded: the tests count those of Cilia.
+fn audit_policy() -> Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [
+            {
+                "level": "Metadata",
+                "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+                "userGroups": ["system:serviceaccounts"],
+            },
+            {"level": "None"},
+        ],
+    })
 }
 
 /// Runs one `ip` command.

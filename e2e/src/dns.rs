@@ -1,4 +1,4 @@
-//! Decides how the cluster's names are resolved: CoreDNS behind a fixed address.
+//! Decides how the cluster's names are resolved: `CoreDNS` behind a fixed address.
 
 use serde_json::{Value, json};
 

@@ -25,16 +25,6 @@ pub enum Error {
         /// The end of what it printed.
         output: String,
     },
-    /// The API server refused or could not be reached.
-    #[error("cannot {operation} {object}: {source}")]
-    Api {
-        /// What was tried, as a verb.
-        operation: &'static str,
-        /// On what.
-        object: String,
-        /// Why it failed.
-        source: Box<kube::Error>,
-    },
     /// Something did not become true in time.
     #[error("{what} did not happen within {limit_s} s: {state}")]
     Timeout {
@@ -72,13 +62,4 @@ pub(crate) fn io<'a>(
     path: &'a Path,
 ) -> impl FnOnce(std::io::Error) -> Error + 'a {
     move |source| Error::Io { operation, path: path.to_owned(), source }
-}
-
-/// Names the failed API call and its object.
-pub(crate) fn api(
-    operation: &'static str,
-    object: impl Into<String>,
-) -> impl FnOnce(kube::Error) -> Error {
-    let object = object.into();
-    move |source| Error::Api { operation, object, source: Box::new(source) }
 }

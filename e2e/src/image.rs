@@ -3,6 +3,7 @@
 //! The result is an archive that `ctr images import` and `docker load` take. The same files give
 //! the same bytes, and nothing is written while an archive of these files is there.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self as stdio, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -222,8 +223,13 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

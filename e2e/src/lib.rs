@@ -23,6 +23,7 @@ mod tools;
 pub mod scenario;
 pub mod wait;
 
+pub use cgroup::Cgroups;
 pub use cluster::{Cluster, DaemonStatus, Options};
 pub use control_plane::ControlPlane;
 pub use error::Error;

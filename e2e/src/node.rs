@@ -30,7 +30,7 @@ pub(crate) const PAUSE_IMAGE: &str = "localhost/cilia/pause:1";
 /// Where the cluster's DNS is found.
 pub(crate) const DNS_ADDRESS: &str = "10.96.0.10";
 /// How long containerd may take to answer on a busy machine.
-const RUNTIME_LIMIT: Duration = Duration::from_secs(60);
+const RUNTIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// One node of a cluster.
 #[derive(Debug, Clone)]
@@ -118,19 +118,20 @@ impl Node {
              link set {name} up\n"
         );
         ip_batch(Some(&bridge), &cable).await?;
-        let mut inside = format!(
+        let inside = format!(
             "link set lo up\n\
              link set eth0 up\n\
              addr add {ipv4}/24 dev eth0\n\
              route add default via {gate4}\n"
         );
+        ip_batch(Some(netns), &inside).await?;
         if options.ipv6 {
-            inside += &format!(
+            let inside = format!(
                 "addr add {ipv6}/64 dev eth0 nodad\n\
                  route add default via {gate6}\n"
             );
+            ip_batch(Some(netns), &inside).await?;
         }
-        ip_batch(Some(netns), &inside).await?;
         let forward = "for f in ipv4/ip_forward ipv6/conf/all/forwarding; do \
                        echo 1 >/proc/sys/net/$f; done";
         let words = [&format!("--net=/run/netns/{netns}"), "--", "sh", "-ec", forward];
@@ -158,7 +159,7 @@ impl Node {
         make_dir(&etc.join("cni/net.d"))?;
         write(&etc.join("containerd/config.toml"), containerd_config())?;
         write(&kubernetes.join("kubelet.yaml"), self.kubelet_config().to_string())?;
-        write(&kubernetes.join("kube-proxy.yaml"), self.proxy_config(options).to_string())
+        write(&kubernetes.join("kube-proxy.yaml"), proxy_config(options).to_string())
     }
 
     /// Starts the container runtime and waits until it answers.
@@ -209,10 +210,15 @@ impl Node {
 
     /// A process of the pod with this uid, if it runs here.
     pub fn pod_process(&self, cgroups: &Cgroups, uid: &str) -> Option<i32> {
+        self.pod_processes(cgroups, uid).first().copied()
+    }
+
+    /// Every process of the pod with this uid that runs here.
+    pub fn pod_processes(&self, cgroups: &Cgroups, uid: &str) -> Vec<i32> {
         let root = format!("{}/kubepods", self.layout.node_cgroup(self.index));
-        let qos = ["", "/burstable", "/besteffort"];
-        let mut pods = qos.iter().map(|class| format!("{root}{class}/pod{uid}"));
-        pods.find_map(|cgroup| cgroups.members(&cgroup).into_iter().next())
+        let classes = ["", "/burstable", "/besteffort"];
+        let pods = classes.iter().map(|class| format!("{root}{class}/pod{uid}"));
+        pods.flat_map(|cgroup| cgroups.members(&cgroup)).collect()
     }
 
     fn start(&self, cgroups: &Cgroups, daemon: &str, words: Vec<String>) -> Result<(), Error> {
@@ -251,19 +257,19 @@ impl Node {
             "imageGCLowThresholdPercent": 99,
         })
     }
+}
 
-    fn proxy_config(&self, options: &Options) -> serde_json::Value {
-        json!({
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": "nftables",
-            "bindAddress": "0.0.0.0",
-            "clusterCIDR": options.pod_cidrs(),
-            "clientConnection": {"kubeconfig": "/etc/kubernetes/kube-proxy.conf"},
-            // The limits are the machine's: not a namespace's to set.
-            "conntrack": {"maxPerCore": 0, "min": 0},
-        })
-    }
+fn proxy_config(options: &Options) -> serde_json::Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "bindAddress": "0.0.0.0",
+        "clusterCIDR": options.pod_cidrs(),
+        "clientConnection": {"kubeconfig": "/etc/kubernetes/kube-proxy.conf"},
+        // The limits are the machine's: not a namespace's to set.
+        "conntrack": {"maxPerCore": 0, "min": 0},
+    })
 }
 
 fn containerd_config() -> String {

@@ -6,8 +6,6 @@
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::process::Command;
 
 use crate::Error;
@@ -84,13 +82,6 @@ impl Place {
     /// The processes of a daemon.
     pub fn pids(&self, cgroups: &Cgroups, daemon: &str) -> Vec<i32> {
         cgroups.members(&format!("{}/{daemon}", self.cgroup)).into_iter().collect()
-    }
-
-    /// Sends `signal` to every process of a daemon.
-    pub fn signal(&self, cgroups: &Cgroups, daemon: &str, signal: Signal) {
-        for pid in self.pids(cgroups, daemon) {
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
     }
 
     /// Ends a daemon at once, with everything it started.

@@ -19,9 +19,9 @@ pub(crate) const KUBERNETES: &str = "v1.36.3";
 
 /// A program the cluster is made of or the tests use.
 #[derive(Debug)]
-pub struct Tool {
+pub(crate) struct Tool {
     /// Its file name.
-    pub name: &'static str,
+    name: &'static str,
     /// The folder of its module in `e2e/tools`.
     module: &'static str,
     /// Its main package.
@@ -112,7 +112,7 @@ impl Tools {
     /// The path of the program called `name`.
     ///
     /// # Panics
-    /// If there is no such program in [`TOOLS`].
+    /// If it is none of the cluster's programs.
     pub fn path(&self, name: &str) -> &Path {
         self.paths.get(name).unwrap_or_else(|| panic!("{name} is not in the table of tools"))
     }

@@ -14,6 +14,7 @@ use super::{KUBERNETES, Tool};
 use crate::Error;
 use crate::command::{command, output};
 use crate::error::io;
+use crate::image::hex;
 use crate::place::make_dir;
 use crate::progress::Progress;
 
@@ -107,9 +108,7 @@ fn key(tool: &Tool, go: &Go) -> Result<String, Error> {
     }
     hash.update(go.version.as_bytes());
     hash.update(ldflags(tool).as_bytes());
-    let digest = hash.finalize();
-    let short: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{}-{short}", tool.module))
+    Ok(format!("{}-{}", tool.module, hex(&hash.finalize()[..6])))
 }
 
 async fn lock(dir: PathBuf) -> Result<Flock<File>, Error> {

@@ -72,7 +72,7 @@ fn a_mounted_configmap() {
         ("debug", "true\n"),
         ("bpf-lb-map-max", "nonsense"),
         ("no-such-key", "1"),
-        ("crd-wait-timeout", "1"),
+        ("cnp-status-update-interval", "1"),
     ];
     for (key, text) in entries {
         fs::write(data.join(key), text).unwrap();
@@ -86,8 +86,8 @@ fn a_mounted_configmap() {
         config.warnings(),
         [
             format!(
-                "crd-wait-timeout, set by {}, is not part of this release: ignored",
-                path("crd-wait-timeout")
+                "cnp-status-update-interval, set by {}, is not part of this release: ignored",
+                path("cnp-status-update-interval")
             ),
             format!("no-such-key, set by {}, is unknown: ignored", path("no-such-key")),
         ]

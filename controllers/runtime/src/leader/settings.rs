@@ -1,0 +1,110 @@
+//! The times of an election, and what they may be.
+
+use std::time::Duration;
+
+use rand::RngExt;
+
+use crate::config::{Config, Error};
+
+/// client-go's candidates wait up to this much longer than their retry period.
+const JITTER: f64 = 1.2;
+
+/// How an election is held.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub name: String,
+    /// Who we are, unlike any other candidate.
+    pub identity: String,
+    /// A lease that was not renewed for this long is free.
+    pub lease_duration: Duration,
+    /// A leader that could not renew for this long gives up.
+    pub renew_deadline: Duration,
+    /// Time between two tries.
+    pub retry_period: Duration,
+}
+
+impl Settings {
+    /// The settings that the `leader-election-*` flags give, for the Lease `name`.
+    pub fn new(config: &Config, name: &str) -> Result<Self, Error> {
+        let lease_duration = config.duration("leader-election-lease-duration");
+        let renew_deadline = config.duration("leader-election-renew-deadline");
+        let retry_period = config.duration("leader-election-retry-period");
+        if retry_period.is_zero() {
+            return Err(config.reject("leader-election-retry-period", "more than 0"));
+        }
+        if renew_deadline <= retry_period.mul_f64(JITTER) {
+            let allowed = "more than 1.2 times leader-election-retry-period";
+            return Err(config.reject("leader-election-renew-deadline", allowed));
+        }
+        if lease_duration <= renew_deadline {
+            let allowed = "more than leader-election-renew-deadline";
+            return Err(config.reject("leader-election-lease-duration", allowed));
+        }
+        let namespace = config.string("k8s-namespace");
+        Ok(Self {
+            namespace: if namespace.is_empty() { "default" } else { namespace }.into(),
+            name: name.into(),
+            identity: identity(),
+            lease_duration,
+            renew_deadline,
+            retry_period,
+        })
+    }
+
+    /// How long one request may take, so that there is time for another try.
+    pub fn request_timeout(&self) -> Duration {
+        (self.renew_deadline / 2).max(Duration::from_secs(1)).min(self.renew_deadline)
+    }
+}
+
+/// The host's name and ten random characters.
+fn identity() -> String {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let mut random = rand::rng();
+    let alphabet = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    let suffix: String =
+        (0..10).map(|_| char::from(alphabet[random.random_range(0..alphabet.len())])).collect();
+    format!("{}-{suffix}", host.unwrap_or_else(|| "unknown".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Settings;
+    use crate::config::{Config, Flags};
+
+    fn settings(args: &[&str]) -> Result<Settings, String> {
+        let config =
+            Config::load(Flags::operator(), args.iter().map(ToString::to_string), []).unwrap();
+        Settings::new(&config, "lock").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_of_cilium() {
+        let settings = settings(&[]).unwrap();
+        let seconds = [settings.lease_duration, settings.renew_deadline, settings.retry_period]
+            .map(|d| d.as_secs());
+        assert_eq!(seconds, [15, 10, 2]);
+        assert_eq!(
+            (settings.namespace.as_str(), settings.request_timeout().as_secs()),
+            ("default", 5)
+        );
+        let (_, suffix) = settings.identity.rsplit_once('-').unwrap();
+        assert_eq!(suffix.len(), 10);
+    }
+
+    #[test]
+    fn times_must_leave_room_for_each_other() {
+        let cases = [
+            ("--leader-election-retry-period=0", "leader-election-retry-period"),
+            ("--leader-election-retry-period=9s", "leader-election-renew-deadline"),
+            ("--leader-election-lease-duration=10s", "leader-election-lease-duration"),
+        ];
+        for (arg, key) in cases {
+            let error = settings(&[arg]).unwrap_err();
+            assert!(error.starts_with(&format!("{key}: ")), "{error}");
+        }
+    }
+}

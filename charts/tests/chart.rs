@@ -273,6 +273,8 @@ fn parts_can_be_left_out() {
             "prometheus.enabled=true,prometheus.serviceMonitor.enabled=true,prometheus.serviceMonitor.trustCRDsExist=true",
             &[("Service", "cilium-agent", true), ("ServiceMonitor", "cilium-agent", true)],
         ),
+        ("dashboards.enabled=true", &[("ConfigMap", "cilium-dashboard", true)]),
+        ("operator.dashboards.enabled=true", &[("ConfigMap", "cilium-operator-dashboard", true)]),
         ("operator.prometheus.metricsService=true", &[("Service", "cilium-operator", true)]),
     ];
     for (set, objects) in cases {

@@ -110,7 +110,6 @@ ipv6-native-routing-cidr: {{ . | quote }}
 kube-proxy-replacement: {{ $v.kubeProxyReplacement | default "false" }}
 datapath-mode: {{ $v.bpf.datapathMode }}
 enable-tcx: {{ $v.bpf.enableTCX }}
-enable-source-ip-verification: {{ $v.daemon.enableSourceIPVerification }}
 enable-sctp: {{ $v.sctp.enabled }}
 bpf-root: {{ $v.bpf.root }}
 cgroup-root: {{ $v.cgroup.hostRoot }}
@@ -142,8 +141,6 @@ enable-policy: {{ $v.policyEnforcementMode | lower }}
 policy-audit-mode: true
 {{- end }}
 policy-deny-response: {{ $v.policyDenyResponse }}
-enable-k8s-networkpolicy: {{ $v.k8sNetworkPolicy.enabled }}
-enable-non-default-deny-policies: {{ $v.enableNonDefaultDenyPolicies }}
 # CNI
 custom-cni-conf: {{ $v.cni.customConf }}
 {{- if and $v.cni.install (not $v.cni.customConf) }}

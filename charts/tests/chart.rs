@@ -286,6 +286,19 @@ fn parts_can_be_left_out() {
 }
 
 #[test]
+fn pods_are_told_where_the_api_server_is() {
+    let documents = render(&["--set", "k8sServiceHost=10.0.0.1,k8sServicePort=6443"]);
+    for (workload, pod) in pods(&documents) {
+        let env = pod["containers"][0]["env"].as_array().expect("env");
+        let value = |name: &str| env.iter().find(|variable| variable["name"] == name);
+        let host = value("KUBERNETES_SERVICE_HOST").map(|variable| &variable["value"]);
+        let port = value("KUBERNETES_SERVICE_PORT").map(|variable| &variable["value"]);
+        assert_eq!(host, Some(&Value::from("10.0.0.1")), "{workload}");
+        assert_eq!(port, Some(&Value::from("6443")), "{workload}");
+    }
+}
+
+#[test]
 fn a_changed_config_restarts_pods_if_asked_to() {
     let checksum = |set: &str| {
         let documents = render(&["--set", set]);

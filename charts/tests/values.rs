@@ -70,6 +70,7 @@ fn a_wrong_value_is_an_error_that_names_it() {
         ("routingMode=native", &["routingMode", "allowed: tunnel"]),
         ("encryption.enabled=true", &["encryption.enabled"]),
         ("kubeProxyReplacement=true", &["kubeProxyReplacement"]),
+        ("k8sServiceHost=auto", &["k8sServiceHost", "kube-public/cluster-info"]),
         ("cni.chainingMode=aws-cni", &["cni.chainingMode"]),
         ("ciliumEndpointSlice.enabled=true,disableEndpointCRD=true", &["disableEndpointCRD"]),
         (

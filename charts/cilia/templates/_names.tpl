@@ -34,12 +34,30 @@ priorityClassName: {{ .critical }}
 
 {{/* Where the API server is, for pods that start before any service is reachable. */}}
 {{- define "cilia.apiServerEnv" -}}
-{{- with .Values.k8sServiceHost }}
+{{- $host := .Values.k8sServiceHost }}
+{{- $port := .Values.k8sServicePort }}
+{{- if eq $host "auto" }}
+{{- $server := include "cilia.clusterInfoServer" . | trim }}
+{{- $host = regexReplaceAll "^https?://\\[?(.*?)\\]?(:[0-9]+)?/?$" $server "${1}" }}
+{{- $port = regexFind ":[0-9]+/?$" $server | trimAll ":/" | default "443" }}
+{{- end }}
+{{- with $host }}
 - name: KUBERNETES_SERVICE_HOST
   value: {{ . | quote }}
 {{- end }}
-{{- with .Values.k8sServicePort }}
+{{- with $port }}
 - name: KUBERNETES_SERVICE_PORT
   value: {{ . | quote }}
 {{- end }}
+{{- end }}
+
+{{/* The API server's URL as kubeadm and others publish it. */}}
+{{- define "cilia.clusterInfoServer" -}}
+{{- $name := .Values.k8sServiceLookupConfigMapName | default "cluster-info" }}
+{{- $namespace := .Values.k8sServiceLookupNamespace | default "kube-public" }}
+{{- $map := lookup "v1" "ConfigMap" $namespace $name }}
+{{- if not $map }}
+{{- fail (printf "k8sServiceHost: \"auto\" needs ConfigMap %s/%s, which is not there; set k8sServiceHost and k8sServicePort" $namespace $name) }}
+{{- end }}
+{{- (index (fromYaml $map.data.kubeconfig).clusters 0).cluster.server }}
 {{- end }}

@@ -106,8 +106,8 @@ impl Slices {
         self.touched.insert(id);
         match outcome {
             Outcome::Stored { uid, resource_version } => {
-                let slice = &mut self.slices[id];
-                slice.unsure = false;
+                self.rely_on(id, true);
+                let slice = &self.slices[id];
                 if !slice.is_news(&resource_version) {
                     return;
                 }
@@ -130,7 +130,7 @@ impl Slices {
                 // If somebody's finalizer keeps it, its next event tells.
                 self.bury(id);
             }
-            Outcome::Refused => self.slices[id].unsure = in_flight.was_unsure,
+            Outcome::Refused => self.rely_on(id, !in_flight.was_unsure),
             Outcome::Unknown => {}
         }
     }
@@ -147,6 +147,12 @@ impl Slices {
                 self.touched.insert(id);
             }
         }
+    }
+
+    /// The slices of which there is an object, as far as is known.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let there = self.slices.iter().filter(|(_, slice)| slice.seen.is_some());
+        there.map(|(_, slice)| &*slice.name)
     }
 
     /// The slices that have come to be wrong since the last call, or got worse.
@@ -248,6 +254,15 @@ impl Slices {
             }
             // That was another object of that name, before.
             (_, Some(_)) => slice.buried = None,
+        }
+    }
+
+    /// Whether what the object lists is certain; if it is, what belongs in it can go elsewhere.
+    fn rely_on(&mut self, id: SliceId, certain: bool) {
+        self.slices[id].unsure = !certain;
+        if certain {
+            let members = self.slices[id].members.iter();
+            self.touched.extend(members.flat_map(|m| self.endpoints[*m].seen_in.as_slice()));
         }
     }
 

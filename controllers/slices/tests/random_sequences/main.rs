@@ -37,10 +37,10 @@ fn sequence(seed: u64, foreign_writers: bool) {
 
 #[test]
 fn nobody_disappears_and_all_ends_well() {
-    check(6_000, false);
+    check(20_000, false);
 }
 
 #[test]
 fn foreign_edits_are_put_right() {
-    check(4_000, true);
+    check(20_000, true);
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::Error;
 use crate::error::io;
 use crate::wait::{Look, until};
-use crate::Error;
 
 /// How long processes may take to die, or a cgroup to become removable.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -219,7 +219,11 @@ mod tests {
         let at = |path: &str| format!("/sys/fs/cgroup{path}");
         assert_eq!(
             show(V1),
-            [(at("/cpuset"), false, true), (at("/pids"), false, false), (at("/unified"), true, false)]
+            [
+                (at("/cpuset"), false, true),
+                (at("/pids"), false, false),
+                (at("/unified"), true, false)
+            ]
         );
         assert_eq!(show(V2), [(at(""), true, false)]);
     }

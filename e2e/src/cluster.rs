@@ -16,7 +16,9 @@ use crate::layout::{MAX_NODES, node_name};
 use crate::pki::Authority;
 use crate::place::{make_dir, write};
 use crate::wait::{Look, until};
-use crate::{ControlPlane, Error, Layout, Node, Place, Progress, Tools, dns, requirements, teardown};
+use crate::{
+    ControlPlane, Error, Layout, Node, Place, Progress, Tools, dns, requirements, teardown,
+};
 
 /// How long nodes may take to register on a busy machine.
 const REGISTER_LIMIT: Duration = Duration::from_secs(90);
@@ -149,7 +151,10 @@ impl Cluster {
     pub fn node(&self, name: &str) -> Result<Node, Error> {
         let found = self.nodes().into_iter().find(|node| node.name() == name);
         found.ok_or_else(|| {
-            Error::Invalid(format!("node {name}: there are n1 to {}", node_name(self.options.nodes)))
+            Error::Invalid(format!(
+                "node {name}: there are n1 to {}",
+                node_name(self.options.nodes)
+            ))
         })
     }
 

@@ -70,7 +70,11 @@ pub(crate) fn tail(text: &str) -> String {
     let start = text.len().saturating_sub(OUTPUT_SHOWN);
     let start = (start..text.len()).find(|&i| text.is_char_boundary(i)).unwrap_or(start);
     let cut = &text[start..];
-    if start == 0 { cut.to_owned() } else { cut.split_once('\n').map_or(cut, |(_, c)| c).to_owned() }
+    if start == 0 {
+        cut.to_owned()
+    } else {
+        cut.split_once('\n').map_or(cut, |(_, c)| c).to_owned()
+    }
 }
 
 #[cfg(test)]

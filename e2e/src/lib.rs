@@ -18,9 +18,9 @@ mod pki;
 mod place;
 mod progress;
 mod requirements;
+pub mod scenario;
 mod teardown;
 mod tools;
-pub mod scenario;
 pub mod wait;
 
 pub use cgroup::Cgroups;

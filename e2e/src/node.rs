@@ -208,6 +208,11 @@ impl Node {
         output(import.stdin(Stdio::from(file))).await.map(drop)
     }
 
+    /// Runs a command on the node and returns what it printed.
+    pub async fn run(&self, words: &[&str]) -> Result<String, Error> {
+        output(&mut self.place.command(words)).await
+    }
+
     /// A process of the pod with this uid, if it runs here.
     pub fn pod_process(&self, cgroups: &Cgroups, uid: &str) -> Option<i32> {
         self.pod_processes(cgroups, uid).first().copied()

@@ -67,11 +67,8 @@ impl Place {
         let errors = file.try_clone().map_err(io("open", log))?;
         let words = self.words(cgroups, daemon, words)?;
         // A session of its own: neither Ctrl-C nor the end of the terminal is for the daemon.
-        let spawned = command("setsid", &words)
-            .kill_on_drop(false)
-            .stdout(file)
-            .stderr(errors)
-            .spawn();
+        let spawned =
+            command("setsid", &words).kill_on_drop(false).stdout(file).stderr(errors).spawn();
         spawned.map(drop).map_err(|error| Error::Command {
             command: words.join(" "),
             status: "not started".to_owned(),

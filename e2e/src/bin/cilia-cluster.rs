@@ -69,6 +69,7 @@ enum Sub {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 struct Up {
     /// How many nodes.
     #[arg(long, default_value_t = 2)]
@@ -79,7 +80,7 @@ struct Up {
     /// Without kube-proxy.
     #[arg(long)]
     no_kube_proxy: bool,
-    /// Without CoreDNS.
+    /// Without cluster DNS.
     #[arg(long)]
     no_dns: bool,
     /// Kubernetes gives each node a pod CIDR.
@@ -119,14 +120,19 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Sub::Down => {
             let found = Cluster::down(&layout).await?;
             let name = layout.name();
-            eprintln!("{}", if found { format!("cluster {name} removed") } else {
-                format!("there is no cluster {name}")
-            });
+            eprintln!(
+                "{}",
+                if found {
+                    format!("cluster {name} removed")
+                } else {
+                    format!("there is no cluster {name}")
+                }
+            );
         }
         Sub::Node { index, command } => {
             let cluster = Cluster::open(layout).await?;
             let node = cluster.node(&format!("n{index}"))?;
-            bail!(replace_by(node.place.words(cluster.cgroups(), "exec", command)?));
+            bail!(replace_by(&node.place.words(cluster.cgroups(), "exec", command)?));
         }
         Sub::Pod { pod, command } => {
             let cluster = Cluster::open(layout).await?;
@@ -134,7 +140,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             let mut words = vec!["nsenter".to_owned(), format!("--net=/proc/{pid}/ns/net")];
             words.push("--".to_owned());
             words.extend(command);
-            bail!(replace_by(words));
+            bail!(replace_by(&words));
         }
         Sub::Load { images } => {
             let cluster = Cluster::open(layout).await?;
@@ -226,11 +232,11 @@ async fn client(layout: Layout, tool: &str, args: Vec<String>) -> Result<anyhow:
     let mut words = vec!["env".to_owned(), format!("KUBECONFIG={config}")];
     words.push(cluster.tools.path(tool).display().to_string());
     words.extend(args);
-    Ok(replace_by(words))
+    Ok(replace_by(&words))
 }
 
 /// Becomes another program; returns only if that fails.
-fn replace_by(words: Vec<String>) -> anyhow::Error {
+fn replace_by(words: &[String]) -> anyhow::Error {
     let error = Command::new(&words[0]).args(&words[1..]).exec();
     anyhow::Error::new(error).context(format!("cannot run {}", words.join(" ")))
 }

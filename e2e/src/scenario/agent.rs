@@ -68,9 +68,11 @@ impl Monitor {
         args.extend(["cilia", "monitor"]);
         args.extend(words);
         let mut monitor = command(stage.cluster.tools.path("kubectl"), args);
-        let mut child = monitor.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(
-            |error| Error::Invalid(format!("cannot start kubectl: {error}")),
-        )?;
+        let mut child = monitor
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| Error::Invalid(format!("cannot start kubectl: {error}")))?;
         let lines = Arc::new(Mutex::new(Vec::new()));
         let outputs: [Option<Box<dyn tokio::io::AsyncRead + Send + Unpin>>; 2] = [
             child.stdout.take().map(|stream| Box::new(stream) as _),

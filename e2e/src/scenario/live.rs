@@ -41,7 +41,8 @@ impl Datagrams {
         pod.run(move || {
             let any: SocketAddr =
                 if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-            let socket = UdpSocket::bind(any).and_then(|socket| socket.connect(to).map(|()| socket));
+            let socket =
+                UdpSocket::bind(any).and_then(|socket| socket.connect(to).map(|()| socket));
             std::thread::spawn(move || {
                 let tally = socket.and_then(|socket| send(&socket, &stopped));
                 // Nobody asks if the test has given up.
@@ -55,7 +56,8 @@ impl Datagrams {
     /// Stops and counts.
     pub async fn finish(self) -> Result<Tally, Error> {
         self.stop.store(true, Ordering::Relaxed);
-        let tally = self.done.await.unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
+        let tally =
+            self.done.await.unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
         tally.map_err(|error| Error::Invalid(format!("datagrams: {error}")))
     }
 }
@@ -128,7 +130,8 @@ impl Connection {
     /// Ends the connection; an error if it had broken before.
     pub async fn finish(self) -> Result<u64, Error> {
         self.stop.store(true, Ordering::Relaxed);
-        let ended = self.done.await.unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
+        let ended =
+            self.done.await.unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
         let count = self.exchanged.load(Ordering::Relaxed);
         ended.map(|()| count).map_err(|error| {
             Error::Invalid(format!("the connection broke after {count} messages: {error}"))

@@ -190,8 +190,10 @@ fn running(stage: &Stage, object: &Value) -> Result<Pod, String> {
         .flatten()
         .filter_map(|ip| ip["ip"].as_str()?.parse().ok())
         .collect();
-    let ipv4 = addresses.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
-    let ipv6 = addresses.iter().find_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None });
+    let ipv4 =
+        addresses.iter().find_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None });
+    let ipv6 =
+        addresses.iter().find_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None });
     let (Some(ipv4), Some(ipv6)) = (ipv4, ipv6) else {
         return Err(format!("has the addresses {addresses:?}, not one of each family"));
     };

@@ -57,10 +57,8 @@ impl Stage {
 
     /// The objects of `kind`, of one namespace or of all.
     pub async fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Vec<Value>, Error> {
-        let scope = namespace.map_or_else(
-            || vec!["--all-namespaces"],
-            |namespace| vec!["--namespace", namespace],
-        );
+        let scope = namespace
+            .map_or_else(|| vec!["--all-namespaces"], |namespace| vec!["--namespace", namespace]);
         let mut args = vec!["get", kind, "--output=json"];
         args.extend(scope);
         let list = parse(&self.cluster.kubectl(&args).await?)?;
@@ -97,14 +95,15 @@ impl Stage {
         for &question in questions {
             let answer = self.cluster.kubectl(question).await;
             let answer = answer.unwrap_or_else(|error| error.to_string());
-            text.push_str(&format!("--- kubectl {}\n{answer}\n", question.join(" ")));
+            let title = format!("--- kubectl {}", question.join(" "));
+            text.extend([title.as_str(), "\n", answer.as_str(), "\n"]);
         }
         text
     }
 }
 
 /// Where the programs under test are: beside the test that runs.
-pub fn target() -> PathBuf {
+fn target() -> PathBuf {
     let here = std::env::current_exe().unwrap_or_default();
     let mut folders = here.ancestors().skip(1);
     let found = folders.find(|folder| folder.join("cilia-cluster").is_file());

@@ -1,1 +1,51 @@
-fn main() {}
+//! The main job on a real cluster: from a pod's birth to the packet that policy lets through.
+//!
+//! `cargo test -p cilia-e2e --test main_job -- policy` runs the scenarios with "policy" in their
+//! names; `CILIA_E2E_KEEP=1` keeps the cluster for the next run.
+
+use std::process::ExitCode;
+
+use cilia_e2e::scenario::runner::{Scenario, run};
+
+mod agent_restart;
+mod api_server_away;
+mod bad_input;
+mod crowd;
+mod installed;
+mod operator_restart;
+mod policy;
+mod reach;
+
+/// Names of scenarios and the functions that perform them, in the order in which they run.
+macro_rules! scenarios {
+    ($($module:ident :: $function:ident),+ $(,)?) => {
+        &[$(Scenario {
+            name: concat!(stringify!($module), "::", stringify!($function)),
+            run: |stage| Box::pin($module::$function(stage)),
+        }),+]
+    };
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let scenarios: &[Scenario] = scenarios![
+        installed::nodes_are_ready,
+        installed::addresses_come_from_the_nodes_ranges,
+        reach::pods_reach_each_other,
+        reach::services_and_names_are_reached,
+        reach::the_vni_is_the_senders_identity,
+        policy::deny_cuts_and_allow_restores,
+        policy::replies_pass_both_ways_denied,
+        crowd::a_hundred_pods_come_and_go,
+        agent_restart::a_killed_agent_loses_no_packet,
+        agent_restart::a_restart_at_rest_writes_nothing,
+        operator_restart::another_leads_after_a_clean_stop,
+        operator_restart::another_leads_after_a_kill,
+        operator_restart::a_restart_at_rest_writes_nothing,
+        bad_input::a_malformed_plugin_configuration_is_named,
+        bad_input::a_wrong_cidr_is_named,
+        bad_input::an_impossible_policy_is_named,
+        api_server_away::traffic_flows_and_all_converges,
+    ];
+    run("e2e", scenarios).await
+}

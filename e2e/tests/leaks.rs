@@ -9,7 +9,7 @@ use std::time::Duration;
 use cilia_e2e::Layout;
 use cilia_e2e::wait::{Look, until};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Everything on the machine that bears the cluster's names.
 fn traces(layout: &Layout) -> BTreeSet<String> {

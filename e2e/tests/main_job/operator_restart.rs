@@ -44,8 +44,8 @@ async fn leading_pod(stage: &Stage, identity: &str) -> Result<(String, i32)> {
             continue;
         }
         let uid = text(&pod["metadata"]["uid"]);
-        let pids = stage.cluster.node(&node)?.pod_processes(stage.cluster.cgroups(), &uid);
-        let operator = pids.into_iter().find(|pid| {
+        let processes = stage.cluster.node(&node)?.pod_processes(stage.cluster.cgroups(), &uid);
+        let operator = processes.into_iter().find(|pid| {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             name.starts_with("cilia-operator")
         });

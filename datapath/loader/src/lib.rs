@@ -54,4 +54,4 @@ pub use service::{
 pub use table::{Changes, Layout, Table, converge};
 
 /// The compiled programs.
-static OBJECT: &[u8] = &[];
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/cilia-ebpf.o"));

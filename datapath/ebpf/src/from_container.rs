@@ -1,0 +1,99 @@
+//! tcx ingress of a pod's device on the host: everything that leaves the pod.
+
+use aya_ebpf::macros::classifier;
+use aya_ebpf::programs::TcContext;
+use cilia_maps::config::NodeConfig;
+use cilia_maps::event::point;
+use cilia_maps::{metrics, reason};
+
+use crate::parse::{self, UDP};
+use crate::scratch::Scratch;
+use crate::skb::Skb;
+use crate::verdict::{Drop, Outcome, Verdict, finish};
+use crate::{conntrack, deliver, encap, events, ipcache, lb, maps, policy};
+
+#[classifier]
+pub fn cil_from_container(ctx: TcContext) -> i32 {
+    let skb = Skb(ctx.skb.skb);
+    let Some(s) = maps::scratch() else { return aya_ebpf::bindings::TC_ACT_SHOT as i32 };
+    s.begin();
+    let outcome = packet(skb, s);
+    finish(skb, s, metrics::EGRESS, outcome)
+}
+
+#[inline(always)]
+fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
+    if skb.protocol() == parse::ETH_ARP {
+        return Ok(Verdict::PASS);
+    }
+    let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
+    parse::packet(skb, s)?;
+    if parse::is_neighbour_discovery(s) {
+        return Ok(Verdict::PASS);
+    }
+    // The endpoint is the one whose address it is, if this is its device.
+    let sender = ipcache::local(s, s.saddr).ok_or(Drop(reason::INVALID_SIP))?;
+    if sender.ifindex != skb.ifindex() {
+        return Err(Drop(reason::INVALID_SIP));
+    }
+    s.endpoint = sender.lxc_id;
+    s.src_label = sender.sec_id;
+    if lb::is_loopback_reply(s) {
+        lb::reverse_loopback(skb, s)?;
+        return deliver::enter(skb, s, sender);
+    }
+    lb::translate(skb, s)?;
+    if s.loopback != 0 {
+        if conntrack::lookup(s, conntrack::EGRESS.into()) == conntrack::NEW {
+            conntrack::create(s, conntrack::EGRESS)?;
+        }
+        return deliver::enter(skb, s, sender);
+    }
+    forward(skb, s, config)
+}
+
+/// Egress policy of the sender, then the way to the receiver.
+#[inline(always)]
+fn forward(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Outcome {
+    if let Some(receiver) = ipcache::local(s, s.daddr) {
+        s.dst_label = ipcache::local_label(receiver);
+        s.dst_id = receiver.lxc_id.into();
+        let status = permit(skb, s, config)?;
+        if ipcache::is_host(receiver) {
+            events::trace(skb, s, config, point::TO_HOST, status);
+            return Ok(Verdict::PASS);
+        }
+        deliver::admit(skb, s, config, receiver)?;
+        return deliver::enter(skb, s, receiver);
+    }
+    let remote = ipcache::remote(s, s.daddr);
+    s.dst_label = ipcache::label(s, config, remote);
+    let status = permit(skb, s, config)?;
+    if let Some(remote) = remote
+        && encap::is_tunnelled(remote)
+    {
+        events::trace(skb, s, config, point::TO_OVERLAY, status);
+        return encap::send(skb, config, remote, s.src_label);
+    }
+    events::trace(skb, s, config, point::TO_STACK, status);
+    Ok(Verdict::PASS)
+}
+
+/// Whether the sender may: what conntrack says of the packet, if so.
+#[inline(always)]
+fn permit(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<u32, Drop> {
+    if s.proto == UDP && s.flow.dport == config.tunnel_port {
+        // Nobody makes up identities.
+        return Err(Drop(reason::ENCAP_PROHIBITED));
+    }
+    let status = conntrack::lookup(s, conntrack::EGRESS.into());
+    if status == conntrack::REPLY || status == conntrack::RELATED {
+        return Ok(status);
+    }
+    let peer = s.dst_label;
+    policy::enforce(skb, s, config, policy::EGRESS, peer, status)?;
+    if status == conntrack::NEW || s.ct.rev_nat_index != s.rev_nat_index {
+        conntrack::create(s, conntrack::EGRESS)?;
+    }
+    Ok(status)
+}

@@ -1,0 +1,60 @@
+//! tcx egress of `cilium_host`: packets of this node's own to pods on others.
+
+use aya_ebpf::macros::classifier;
+use aya_ebpf::programs::TcContext;
+use cilia_maps::{metrics, reason};
+
+use crate::parse;
+use crate::scratch::Scratch;
+use crate::skb::Skb;
+use crate::verdict::{Drop, Outcome, Verdict, finish};
+use crate::{encap, ipcache, maps};
+
+#[classifier]
+pub fn cil_from_host(ctx: TcContext) -> i32 {
+    let skb = Skb(ctx.skb.skb);
+    let Some(s) = maps::scratch() else { return aya_ebpf::bindings::TC_ACT_SHOT as i32 };
+    s.begin();
+    let outcome = packet(skb, s);
+    finish(skb, s, metrics::EGRESS, outcome)
+}
+
+#[inline(always)]
+fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
+    if !matches!(skb.protocol(), parse::ETH_IPV4 | parse::ETH_IPV6) {
+        return Ok(Verdict::PASS);
+    }
+    let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
+    parse::addresses(skb, s)?;
+    if is_link_scope(s) {
+        return Ok(Verdict::PASS);
+    }
+    // What the stack forwards for a pod keeps the pod's identity.
+    s.src_label = match ipcache::local(s, s.saddr) {
+        Some(sender) => ipcache::local_label(sender),
+        None => {
+            let remote = ipcache::remote(s, s.saddr);
+            ipcache::label(s, config, remote)
+        }
+    };
+    match ipcache::remote(s, s.daddr) {
+        Some(remote) if encap::is_tunnelled(remote) => {
+            s.dst_label = remote.sec_identity;
+            encap::send(skb, config, remote, s.src_label)
+        }
+        // Routed here, and yet nobody's: left to the stack it would come round again.
+        _ => Err(Drop(reason::UNROUTABLE)),
+    }
+}
+
+/// Multicast and link-local addresses, which routers do not forward.
+#[inline(always)]
+fn is_link_scope(s: &Scratch) -> bool {
+    let [first, second, ..] = s.daddr[0].to_ne_bytes();
+    if s.v6() {
+        first == 0xff || (first == 0xfe && second & 0xc0 == 0x80)
+    } else {
+        first >= 224 || (first == 169 && second == 254)
+    }
+}
+

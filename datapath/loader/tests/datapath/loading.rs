@@ -1,0 +1,26 @@
+//! Pinned maps are kept, carried over into another size, or replaced.
+
+use crate::bpffs::{BpfFs, small};
+use cilia_loader::{EndpointInfo, MapSizes, NodeConfig, PolicyEntry, PolicyKey};
+
+#[test]
+fn a_restart_keeps_what_is_in_the_maps() {
+    let bpf = BpfFs::mount();
+    let ip = "10.0.0.1".parse().unwrap();
+    let info = EndpointInfo { id: 7, ifindex: 3, identity: 300, ..EndpointInfo::default() };
+    let key = PolicyKey::port(300, false, 6, 80);
+    let first = bpf.load(NodeConfig::default());
+    first.endpoints().upsert(&ip, &info).unwrap();
+    first.policy(7).unwrap().upsert(&key, &PolicyEntry::default()).unwrap();
+    drop(first);
+
+    let same = bpf.load(NodeConfig::default());
+    assert_eq!(same.endpoints().get(&ip).unwrap(), Some(info));
+    assert_eq!(same.policies().unwrap(), [7]);
+    drop(same);
+
+    let bigger = bpf.load_sized(NodeConfig::default(), MapSizes { endpoints: 2048, ..small() });
+    assert_eq!(bigger.endpoints().max_entries(), 2048);
+    assert_eq!(bigger.endpoints().get(&ip).unwrap(), Some(info));
+    assert_eq!(bigger.policy(7).unwrap().entries().unwrap(), [(key, PolicyEntry::default())]);
+}

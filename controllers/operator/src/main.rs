@@ -1,2 +1,41 @@
-//! Binary.
-fn main() {}
+//! The operator: what the cluster needs once, done by the replica that leads.
+
+mod config;
+mod crd_registration;
+mod endpoint_slice;
+mod failure;
+mod http;
+mod process;
+mod wiring;
+
+use std::process::ExitCode;
+
+use cilia_runtime::config::Start;
+use cilia_runtime::metrics::Metrics;
+use cilia_runtime::{logging, shutdown};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            eprintln!("cilia-operator: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let config = match config::program().start(std::env::args().skip(1), std::env::vars())? {
+        Start::Print(text) => {
+            print!("{text}");
+            return Ok(());
+        }
+        Start::Run(config) => *config,
+    };
+    let metrics = Metrics::new("cilium_operator");
+    logging::init(&config, &metrics)?;
+    config::check(&config)?;
+    process::run(config, metrics, shutdown::on_signal()?).await
+}

@@ -3,11 +3,13 @@
 //! A duty is a folder (or file) beside this one with
 //!
 //! ```ignore
+//! /// Errors for settings that cannot work; called on every replica before the election.
+//! pub(crate) fn check(config: &Config) -> anyhow::Result<()>
 //! /// Runs until `context.stop`; an error ends the whole process.
-//! pub async fn run(context: Context) -> anyhow::Result<()>
+//! pub(crate) async fn run(context: Context) -> anyhow::Result<()>
 //! ```
 //!
-//! It is started once this process leads and the CRDs are there, and is never started twice. It
+//! `run` is started once this process leads and the CRDs are there, and is never started twice. It
 //! returns `Ok` at once if the configuration switches it off, and soon after `context.stop` is
 //! cancelled. A failure that may pass (the API server is away, a conflict) is its own to retry, on lanes.
 //! Its writes fail by themselves when the process no longer leads: `context.client` sees to that.
@@ -24,41 +26,46 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 /// What a duty works with; cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Context {
+#[derive(Clone)]
+#[expect(dead_code, reason = "fields that only duties read, and duties come one by one")]
+pub(crate) struct Context {
     /// Reads always, writes while this process leads.
-    pub client: Client,
+    pub(crate) client: Client,
     /// All settings.
-    pub config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     /// Where the duty registers its metrics, by the names of metrics.md without `cilium_operator_`.
-    pub metrics: Metrics,
+    pub(crate) metrics: Metrics,
     /// The `workqueue_*` metrics, for the duty's lanes.
-    pub workqueues: Workqueues,
+    pub(crate) workqueues: Workqueues,
     /// Events on objects.
-    pub events: Recorder,
+    pub(crate) events: Recorder,
     /// Cancelled when the process shuts down.
-    pub stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
 }
 
 type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 /// A duty by its name, for logs and errors.
-pub struct Duty {
+pub(crate) struct Duty {
     /// The name of its folder.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
+    /// Its `check`.
+    pub(crate) check: fn(&Config) -> anyhow::Result<()>,
     /// Its `run`.
-    pub run: fn(Context) -> Running,
+    pub(crate) run: fn(Context) -> Running,
 }
 
 macro_rules! duty {
     ($name:ident) => {
-        Duty { name: stringify!($name), run: |context| Box::pin(crate::$name::run(context)) }
+        Duty {
+            name: stringify!($name),
+            check: crate::$name::check,
+            run: |context| Box::pin(crate::$name::run(context)),
+        }
     };
 }
 
 /// The duties in the order in which they start.
-pub fn duties() -> Vec<Duty> {
-    vec![
-        // duty!(ipam),
-    ]
+pub(crate) fn duties() -> Vec<Duty> {
+    vec![duty!(endpoint_slice)]
 }

@@ -1,0 +1,88 @@
+//! Packs `CiliumEndpoints` into `CiliumEndpointSlices`: the shell around `cilia_slices`.
+
+mod metrics;
+mod pump;
+mod rate_limits;
+mod reconciler;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cilia_runtime::config::{Config, Error};
+use cilia_runtime::lanes::{Lane, Lanes, Rate, Retry};
+use tracing::info;
+
+use crate::wiring::Context;
+use metrics::Metrics;
+use pump::Pump;
+use rate_limits::RateLimits;
+use reconciler::Reconciler;
+
+/// Lane of priority namespaces.
+const FAST: usize = 0;
+/// Lane of all others.
+const STANDARD: usize = 1;
+/// How long changes of ordinary namespaces are gathered into one write.
+const GATHER: Duration = Duration::from_millis(500);
+/// One write in this many is an ordinary namespace's, however busy priority namespaces are.
+const STANDARD_SHARE: u32 = 4;
+/// Writes that ordinary namespaces leave in the budget, so that a priority namespace's never wait.
+const FAST_RESERVE: f64 = 5.0;
+/// Writes under way at once.
+const WORKERS: usize = 8;
+
+/// Errors for settings that cannot work.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    if config.bool("enable-cilium-endpoint-slice") {
+        limits(config)?;
+        max(config)?;
+    }
+    Ok(())
+}
+
+fn limits(config: &Config) -> Result<RateLimits, Error> {
+    let flag = "ces-rate-limits";
+    RateLimits::parse(config.string(flag)).map_err(|error| config.reject(flag, error.to_string()))
+}
+
+fn max(config: &Config) -> Result<usize, Error> {
+    let flag = "ces-max-ciliumendpoints-per-ces";
+    let max = usize::try_from(config.int(flag)).ok().filter(|max| *max > 0);
+    max.ok_or_else(|| config.reject(flag, "a number from 1"))
+}
+
+/// Runs until `context.stop`.
+pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
+    let config = &context.config;
+    if !config.bool("enable-cilium-endpoint-slice") {
+        return Ok(());
+    }
+    let (limits, max) = (limits(config)?, max(config)?);
+    let (limit, burst) = limits.for_nodes(0);
+    let rate = Rate::new(limit, burst);
+    let standard = Lane {
+        delay: GATHER,
+        share: STANDARD_SHARE,
+        reserve: FAST_RESERVE,
+        ..Lane::new("cilium_endpoint_slice_standard")
+    };
+    let lanes = vec![Lane::new("cilium_endpoint_slice_fast"), standard];
+    let lanes = Lanes::new(lanes, Retry::default(), Some(rate.clone()), &context.workqueues);
+    let reconciler = Arc::new(Reconciler::new(
+        context.client.clone(),
+        max,
+        lanes.clone(),
+        Metrics::register(&context.metrics),
+    ));
+    info!(max, limit, burst, "packing endpoints into slices");
+    let pump = Pump::new(Arc::clone(&reconciler), limits, rate);
+    tokio::join!(
+        pump.run(&context.client, &context.stop),
+        lanes.run(WORKERS, &context.stop, async |job| reconciler.reconcile(&job).await),
+    );
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Decides what runs on every replica, what on the leader, and in which order it starts and stops.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use cilia_runtime::client::{self, Settings};
+use cilia_runtime::config::Config;
+use cilia_runtime::events::Recorder;
+use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::leader::{self, Elector, Leadership};
+use cilia_runtime::metrics::Metrics;
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::config::LEASE;
+use crate::wiring::{Context, Duty, duties};
+use crate::{crd_registration, http};
+
+const COMPONENT: &str = "cilium-operator";
+/// The oldest Kubernetes that is supported.
+const OLDEST_MINOR: u32 = 21;
+
+/// Runs until `stop` or a failure that a restart has to cure.
+pub(crate) async fn run(
+    config: Config,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    if !config.bool("enable-k8s") {
+        http::serve(&config, &metrics, None, &stop).await?;
+        info!("Kubernetes is disabled: nothing to do");
+        stop.cancelled().await;
+        return Ok(());
+    }
+    // Not for work: probes and the version check must not wait for the work's requests.
+    let own = client::client(&config, &Settings::new(&config, COMPONENT)).await?;
+    http::serve(&config, &metrics, Some(own.clone()), &stop).await?;
+    let election = leader::Settings::new(&config, LEASE)?;
+    let lease_client = Settings {
+        limits: None,
+        timeout: election.request_timeout(),
+        retry: false,
+        ..Settings::new(&config, &format!("{COMPONENT} leader-election"))
+    };
+    let elector = Elector::new(client::client(&config, &lease_client).await?, election);
+    let context =
+        Work { config: Arc::new(config), workqueues: Workqueues::register(&metrics), metrics, own };
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        checked = check_version(&context.own) => checked?,
+    }
+    let lead = async |leadership| context.lead(leadership, stop.clone()).await;
+    elector.run(&stop, lead).await?.unwrap_or(Ok(()))
+}
+
+/// What leading needs.
+struct Work {
+    config: Arc<Config>,
+    metrics: Metrics,
+    workqueues: Workqueues,
+    own: Client,
+}
+
+impl Work {
+    /// Registers the CRDs, then runs the duties until `stop`.
+    async fn lead(&self, leadership: Leadership, stop: CancellationToken) -> anyhow::Result<()> {
+        let settings =
+            Settings { leadership: Some(leadership), ..Settings::new(&self.config, COMPONENT) };
+        let client = client::client(&self.config, &settings).await?;
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            registered = crd_registration::run(client.clone(), &self.config) => registered?,
+        }
+        let context = Context {
+            events: Recorder::new(client.clone(), COMPONENT),
+            client,
+            config: self.config.clone(),
+            metrics: self.metrics.clone(),
+            workqueues: self.workqueues.clone(),
+            stop: stop.child_token(),
+        };
+        run_duties(duties(), &context).await
+    }
+}
+
+/// Runs all duties at once; the first that fails stops the others.
+async fn run_duties(duties: Vec<Duty>, context: &Context) -> anyhow::Result<()> {
+    let mut running = JoinSet::new();
+    for Duty { name, run, .. } in duties {
+        let duty = run(context.clone());
+        running.spawn(async move { duty.await.with_context(|| format!("duty {name}")) });
+    }
+    let mut outcome = Ok(());
+    while let Some(ended) = running.join_next().await {
+        let ended = ended.unwrap_or_else(|panic| Err(anyhow!("a duty panicked: {panic}")));
+        if ended.is_err() && outcome.is_ok() {
+            context.stop.cancel();
+            outcome = ended;
+        }
+    }
+    // With every duty switched off there is still the Lease to hold.
+    if outcome.is_ok() {
+        context.stop.cancelled().await;
+    }
+    outcome
+}
+
+/// Waits for the API server and looks whether it is recent enough.
+async fn check_version(client: &Client) -> anyhow::Result<()> {
+    loop {
+        match client.apiserver_version().await {
+            Ok(version) => {
+                info!(version = version.git_version, "connected to Kubernetes");
+                let number = |text: &str| {
+                    text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>()
+                };
+                let (major, minor) = (number(&version.major), number(&version.minor));
+                if matches!((major, minor), (Ok(1), Ok(minor)) if minor < OLDEST_MINOR) {
+                    bail!(
+                        "Kubernetes {} is too old: at least 1.{OLDEST_MINOR} is needed",
+                        version.git_version
+                    );
+                }
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the API server does not answer, will be retried");
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            }
+        }
+    }
+}

@@ -92,13 +92,17 @@ impl Node {
         write(&mount, "")?;
         write(&pid, "")?;
         let outside = Place { mount: None, pid: None, ..self.place.clone() };
-        let pin = format!("--mount={}", mount.display());
-        let words = ["unshare", &pin, "--propagation=private", "true"];
+        let mount = format!("--mount={}", mount.display());
+        let words = ["unshare", &mount, "--propagation=private", "true"];
         output(&mut outside.command(&words)).await?;
+        // The init is in the node's mount namespace, too: pods that enter that of process 1
+        // find the node's.
         let pin = format!("--pid={}", pid.display());
-        let words = ["unshare", &pin, "--fork", "--kill-child", "sh", "-c", INIT];
+        let words = ["unshare", &pin, "--fork", "--kill-child", "nsenter", &mount, "--"];
+        let words: Vec<_> = words.into_iter().chain(["sh", "-c", INIT]).collect();
         let log = self.layout.log(&format!("{}-init", self.name()));
-        outside.start(cgroups, "init", words.map(str::to_owned).to_vec(), &log)?;
+        let words = words.into_iter().map(str::to_owned).collect();
+        outside.start(cgroups, "init", words, &log)?;
         until_ok(&format!("the process namespace of {}", self.name()), RUNTIME_LIMIT, || async {
             output(&mut self.place.command(&["true"])).await
         })

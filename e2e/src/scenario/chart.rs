@@ -1,11 +1,11 @@
-//! Decides how Cilia is installed on the tests' cluster: by Helm, from the chart.
+//! Decides how Cilia is installed on the tests' cluster: by Helm, from the chart,
+//! with the values of the demo.
 
 use std::time::Duration;
 
 use super::stage::{Stage, root};
 use crate::Error;
 use crate::command::{command, output};
-use crate::layout::{API_PORT, CONTROL_PLANE};
 use crate::wait::{Look, until};
 
 /// Where Cilia lives.
@@ -13,31 +13,14 @@ pub const NAMESPACE: &str = "kube-system";
 /// How long agents and nodes may take to be ready on a busy machine.
 const READY_LIMIT: Duration = Duration::from_mins(3);
 
-/// The values all scenarios start from.
-fn values(stage: &Stage) -> Vec<String> {
-    let options = &stage.cluster.options;
-    let mut values = vec![
-        "ciliumEndpointSlice.enabled=true".to_owned(),
-        format!("ipv6.enabled={}", options.ipv6),
-        "ipam.operator.clusterPoolIPv4PodCIDRList={10.244.0.0/16}".to_owned(),
-        "ipam.operator.clusterPoolIPv6PodCIDRList={fd10:244::/112}".to_owned(),
-    ];
-    if !options.kube_proxy {
-        let address = stage.cluster.layout.ipv4(CONTROL_PLANE);
-        values.push(format!("k8sServiceHost={address}"));
-        values.push(format!("k8sServicePort={API_PORT}"));
-    }
-    values
-}
-
 /// Installs the chart, or changes the installation to these values.
 pub async fn install(stage: &Stage, extra: &[&str]) -> Result<(), Error> {
-    let chart = root().join("charts/cilia").display().to_string();
+    let file = |path: &str| root().join(path).display().to_string();
+    let (chart, values) = (file("charts/cilia"), file("demo/values.yaml"));
     let config = stage.cluster.layout.kubeconfig().display().to_string();
     let namespace = format!("--namespace={NAMESPACE}");
-    let mut args = vec!["upgrade", "--install", "cilium", &chart, &namespace];
-    let values = values(stage);
-    for value in values.iter().map(String::as_str).chain(extra.iter().copied()) {
+    let mut args = vec!["upgrade", "--install", "cilium", &chart, &namespace, "--values", &values];
+    for &value in extra {
         args.extend(["--set", value]);
     }
     let mut helm = command(stage.cluster.tools.path("helm"), args);

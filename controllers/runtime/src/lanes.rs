@@ -135,20 +135,22 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
     ///
     /// `handle` looks at the key as it is now, does what is needed and says what is next; an error
     /// means that the key is tried again later, less and less often.
-    pub async fn run<E: Display>(
+    pub async fn run<E: Display, F: Future<Output = Result<Next, E>>>(
         &self,
         workers: usize,
         stop: &CancellationToken,
-        handle: impl AsyncFn(Job<K>) -> Result<Next, E>,
+        handle: impl Fn(Job<K>) -> F,
     ) {
-        let handle = &handle;
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(()) = running.next(), if !running.is_empty() => {}
-                job = self.next(), if running.len() < workers => running.push(self.process(job, handle)),
+                job = self.next(), if running.len() < workers => {
+                    let (key, lane, failures) = (job.key.clone(), job.lane, job.failures);
+                    running.push(self.clone().process(key, lane, failures, handle(job)));
+                }
             }
         }
         let last = async { while running.next().await.is_some() {} };
@@ -157,14 +159,16 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
         }
     }
 
+    /// Sees one run to its end.
     async fn process<E: Display>(
-        &self,
-        job: Job<K>,
-        handle: &impl AsyncFn(Job<K>) -> Result<Next, E>,
+        self,
+        key: K,
+        lane: usize,
+        failures: u32,
+        run: impl Future<Output = Result<Next, E>>,
     ) {
-        let (key, lane, failures) = (job.key.clone(), job.lane, job.failures);
         let started = Instant::now();
-        let result = handle(job).await;
+        let result = run.await;
         let counts = &self.0.counts[lane];
         counts.finished(started.elapsed());
         let ended = match &result {
@@ -172,13 +176,16 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
             Ok(Next::After(wait)) => Ended::After(*wait),
             Err(_) => Ended::Failed,
         };
-        let verdict = self.queue().finish(&key, ended, now());
+        let (verdict, queue) = {
+            let mut queue = self.queue();
+            (queue.finish(&key, ended, now()), queue.lanes()[lane].name)
+        };
         self.0.changed.notify_one();
-        let queue = self.queue().lanes()[lane].name;
         match (verdict, result) {
             (Verdict::Retry(wait), Err(error)) => {
                 counts.retried();
-                warn!(queue, ?key, %error, retry_in = ?wait, failures = failures + 1, "failed, will be retried");
+                let failures = failures + 1;
+                warn!(queue, ?key, %error, retry_in = ?wait, failures, "failed, will be retried");
             }
             (Verdict::GivenUp(wait), Err(error)) => {
                 counts.retried();

@@ -24,7 +24,8 @@ use std::time::Duration;
 
 pub use audit::Write;
 pub use condition::{eventually, eventually_for};
-use process::Process;
+pub use nix::sys::signal::Signal;
+pub use process::Process;
 
 use crate::client::{Settings, from_access};
 
@@ -210,8 +211,11 @@ fn kubeconfig(address: SocketAddr) -> String {
     )
 }
 
-/// Ports that nobody listens on now.
-fn free_ports<const N: usize>() -> [u16; N] {
+/// Ports on loopback that nobody listens on now.
+///
+/// # Panics
+/// If there are none.
+pub fn free_ports<const N: usize>() -> [u16; N] {
     let listeners =
         [(); N].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("find a free port"));
     listeners.map(|listener| listener.local_addr().expect("read a listener's address").port())

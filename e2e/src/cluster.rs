@@ -17,7 +17,7 @@ use crate::pki::Authority;
 use crate::place::{make_dir, write};
 use crate::wait::{Look, until};
 use crate::{
-    ControlPlane, Error, Layout, Node, Place, Progress, Tools, dns, requirements, teardown,
+    ControlPlane, Error, Layout, Node, Place, Progress, Tools, dns, pins, requirements, teardown,
 };
 
 /// How long nodes may take to register on a busy machine.
@@ -104,6 +104,7 @@ impl Cluster {
         }
         let cluster = Self { layout, options, tools, cgroups };
         let _lock = cluster.create_state()?;
+        pins::prepare(&cluster.layout).await?;
         let control_plane = cluster.control_plane();
         control_plane.connect().await?;
         let authority = Authority::new()?;
@@ -243,12 +244,6 @@ impl Cluster {
         archives: &[std::path::PathBuf],
         progress: Progress,
     ) -> Result<(), Error> {
-        // A mount namespace can only be pinned in a mount that is private.
-        let pins = self.layout.pins();
-        make_dir(&pins)?;
-        let path = pins.display().to_string();
-        output(&mut command("mount", ["--bind", &path, &path])).await?;
-        output(&mut command("mount", ["--make-private", &path])).await?;
         let nodes = self.nodes();
         let started = nodes.iter().map(|node| async move {
             node.create(&self.cgroups, authority, &self.options).await?;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cgroup::Cgroups;
-use crate::command::{command, output};
+use crate::command::{command, output, output_with_input};
 use crate::layout::{API_PORT, CONTROL_PLANE, HOST, Layout, WORLD};
+use crate::pins::make_network;
 use crate::pki::{Authority, Credentials};
 use crate::place::{Place, make_dir, write};
 use crate::tools::Tools;
@@ -35,7 +36,7 @@ impl ControlPlane {
     /// The control plane of `layout`, whether it runs or not.
     pub fn new(layout: &Layout) -> Self {
         let place = Place {
-            netns: layout.control_plane_netns(),
+            net: layout.control_plane_network(),
             mount: None,
             pid: None,
             cgroup: format!("{}/cp", layout.cgroup()),
@@ -46,11 +47,11 @@ impl ControlPlane {
     /// Makes the namespace, the bridge, and the cable from the machine to it.
     pub async fn connect(&self) -> Result<(), Error> {
         let layout = &self.layout;
-        let netns = &self.place.netns;
+        let net = self.place.net.display();
         let device = layout.host_device();
         let [host4, here4, world4] = [HOST, CONTROL_PLANE, WORLD].map(|h| layout.ipv4(h));
         let [host6, here6, world6] = [HOST, CONTROL_PLANE, WORLD].map(|h| layout.ipv6(h));
-        ip(&format!("netns add {netns}")).await?;
+        make_network(&self.place.net).await?;
         let inside = format!(
             "link set lo up\n\
              link add br0 type bridge\n\
@@ -60,15 +61,15 @@ impl ControlPlane {
              addr add {here6}/64 dev br0 nodad\n\
              addr add {world6}/64 dev br0 nodad\n"
         );
-        ip_batch(Some(netns), &inside).await?;
+        self.place.ip(&inside).await?;
         let outside = format!(
-            "link add {device} type veth peer name host netns {netns}\n\
+            "link add {device} type veth peer name host netns {net}\n\
              addr add {host4}/24 dev {device}\n\
              link set {device} up\n\
              addr add {host6}/64 dev {device} nodad\n"
         );
-        ip_batch(None, &outside).await?;
-        ip_batch(Some(netns), "link set host master br0\nlink set host up\n").await
+        ip_batch(&outside).await?;
+        self.place.ip("link set host master br0\nlink set host up\n").await
     }
 
     /// Writes keys, certificates and kubeconfigs.
@@ -254,16 +255,9 @@ fn audit_policy() -> Value {
     })
 }
 
-/// Runs one `ip` command.
-pub(crate) async fn ip(words: &str) -> Result<(), Error> {
-    output(&mut command("ip", words.split(' '))).await.map(drop)
-}
-
-/// Runs several `ip` commands at once, in a network namespace.
-pub(crate) async fn ip_batch(netns: Option<&str>, lines: &str) -> Result<(), Error> {
-    let mut words = netns.map_or_else(Vec::new, |netns| vec!["-n", netns]);
-    words.extend(["-batch", "-"]);
-    crate::command::output_with_input(&mut command("ip", words), lines).await.map(drop)
+/// Runs several `ip` commands at once, beside all clusters.
+async fn ip_batch(lines: &str) -> Result<(), Error> {
+    output_with_input(&mut command("ip", ["-batch", "-"]), lines).await.map(drop)
 }
 
 /// Prepares a folder for the cluster's logs.

@@ -12,7 +12,7 @@ use crate::Error;
 
 /// Where clusters keep their files; one folder each.
 pub const STATE_ROOT: &str = "/var/lib/cilia-cluster";
-/// Longest name: `cilia-NAME-n99` must stay a readable namespace name.
+/// Longest name: it is part of paths and of cgroups' names.
 const LONGEST_NAME: usize = 24;
 /// Node subnets are 172.18.0.0/24 to 172.31.255.0/24: private, and clear of Docker's first.
 const FIRST_SECOND_OCTET: u32 = 18;
@@ -64,43 +64,19 @@ impl Layout {
         self.state().join("nodes").join(node_name(index))
     }
 
-    /// A private mount in which namespaces can be pinned.
+    /// The folder in which the cluster's namespaces are kept, each as a file.
     pub fn pins(&self) -> PathBuf {
         self.state().join("pins")
     }
 
-    /// The file that keeps node `index`'s mount namespace.
-    pub fn mount_namespace(&self, index: u8) -> PathBuf {
-        self.pins().join(format!("{}-mnt", node_name(index)))
-    }
-
-    /// The file that keeps node `index`'s process namespace.
-    pub fn pid_namespace(&self, index: u8) -> PathBuf {
-        self.pins().join(format!("{}-pid", node_name(index)))
-    }
-
     /// The network namespace of the control plane and of the bridge between the nodes.
-    pub fn control_plane_netns(&self) -> String {
-        format!("cilia-{}-cp", self.name)
+    pub fn control_plane_network(&self) -> PathBuf {
+        self.pins().join("cp-net")
     }
 
-    /// The network namespace of node `index`.
-    pub fn node_netns(&self, index: u8) -> String {
-        format!("cilia-{}-n{index}", self.name)
-    }
-
-    /// Whether a network namespace of this name is the cluster's.
-    pub fn owns_netns(&self, netns: &str) -> bool {
-        netns
-            .strip_prefix("cilia-")
-            .and_then(|rest| rest.strip_prefix(self.name.as_str()))
-            .and_then(|rest| rest.strip_prefix('-'))
-            .is_some_and(|last| {
-                last == "cp"
-                    || last.strip_prefix('n').is_some_and(|digits| {
-                        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
-                    })
-            })
+    /// Node `index`'s namespace of this kind: `net`, `mnt` or `pid`.
+    pub fn node_namespace(&self, index: u8, kind: &str) -> PathBuf {
+        self.pins().join(format!("{}-{kind}", node_name(index)))
     }
 
     /// The host's only device of the cluster: its end of the cable to the bridge.
@@ -171,24 +147,6 @@ mod tests {
         }
         for bad in ["", "-a", "A", "a/b", "..", "a-name-that-is-far-too-long"] {
             assert!(Layout::new(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn owns_only_its_own() {
-        let a = Layout::new("a").expect("a good name");
-        let cases = [
-            ("cilia-a-cp", true),
-            ("cilia-a-n1", true),
-            ("cilia-a-n12", true),
-            ("cilia-a-n1-cp", false),
-            ("cilia-a-b-n1", false),
-            ("cilia-a-n", false),
-            ("cilia-ab-n1", false),
-            ("a-n1", false),
-        ];
-        for (netns, want) in cases {
-            assert_eq!(a.owns_netns(netns), want, "{netns}");
         }
     }
 

@@ -14,6 +14,7 @@ mod error;
 mod image;
 mod layout;
 mod node;
+mod pins;
 mod pki;
 mod place;
 mod progress;

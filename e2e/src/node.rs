@@ -11,15 +11,15 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cgroup::Cgroups;
-use crate::command::{command, output};
-use crate::control_plane::{ip, ip_batch};
+use crate::command::output;
 use crate::error::io;
 use crate::layout::{HOST, Layout, node_host, node_name};
+use crate::pins::make_network;
 use crate::pki::Authority;
 use crate::place::{Place, make_dir, write};
 use crate::tools::Tools;
 use crate::wait::until_ok;
-use crate::{Error, Options};
+use crate::{ControlPlane, Error, Options};
 
 /// Makes the usual paths the node's own; `$1` is its folder, `$2` its cgroup v2 or nothing.
 const MOUNTS: &str = include_str!("node/mounts.sh");
@@ -45,9 +45,9 @@ impl Node {
     /// Node `index` of `layout`, whether it runs or not.
     pub fn new(layout: &Layout, index: u8) -> Self {
         let place = Place {
-            netns: layout.node_netns(index),
-            mount: Some(layout.mount_namespace(index)),
-            pid: Some(layout.pid_namespace(index)),
+            net: layout.node_namespace(index, "net"),
+            mount: Some(layout.node_namespace(index, "mnt")),
+            pid: Some(layout.node_namespace(index, "pid")),
             cgroup: format!("{}/system", layout.node_cgroup(index)),
         };
         Self { layout: layout.clone(), index, place }
@@ -87,8 +87,8 @@ impl Node {
 
     /// Makes the namespaces for mounts and for processes; an init keeps the latter.
     async fn make_namespaces(&self, cgroups: &Cgroups) -> Result<(), Error> {
-        let mount = self.layout.mount_namespace(self.index);
-        let pid = self.layout.pid_namespace(self.index);
+        let mount = self.layout.node_namespace(self.index, "mnt");
+        let pid = self.layout.node_namespace(self.index, "pid");
         write(&mount, "")?;
         write(&pid, "")?;
         let outside = Place { mount: None, pid: None, ..self.place.clone() };
@@ -111,35 +111,35 @@ impl Node {
     }
 
     async fn connect(&self, options: &Options) -> Result<(), Error> {
-        let [netns, name] = [&self.place.netns, &self.name()];
-        let bridge = self.layout.control_plane_netns();
+        let (net, name) = (self.place.net.display(), self.name());
+        let bridge = ControlPlane::new(&self.layout).place;
+        let outside = Place { mount: None, pid: None, ..self.place.clone() };
         let [ipv4, ipv6] = self.addresses();
         let (gate4, gate6) = (self.layout.ipv4(HOST), self.layout.ipv6(HOST));
-        ip(&format!("netns add {netns}")).await?;
+        make_network(&self.place.net).await?;
         let cable = format!(
-            "link add {name} type veth peer name eth0 netns {netns}\n\
+            "link add {name} type veth peer name eth0 netns {net}\n\
              link set {name} master br0\n\
              link set {name} up\n"
         );
-        ip_batch(Some(&bridge), &cable).await?;
+        bridge.ip(&cable).await?;
         let inside = format!(
             "link set lo up\n\
              link set eth0 up\n\
              addr add {ipv4}/24 dev eth0\n\
              route add default via {gate4}\n"
         );
-        ip_batch(Some(netns), &inside).await?;
+        outside.ip(&inside).await?;
         if options.ipv6 {
             let inside = format!(
                 "addr add {ipv6}/64 dev eth0 nodad\n\
                  route add default via {gate6}\n"
             );
-            ip_batch(Some(netns), &inside).await?;
+            outside.ip(&inside).await?;
         }
         let forward = "for f in ipv4/ip_forward ipv6/conf/all/forwarding; do \
                        echo 1 >/proc/sys/net/$f; done";
-        let words = [&format!("--net=/run/netns/{netns}"), "--", "sh", "-ec", forward];
-        output(&mut command("nsenter", words)).await.map(drop)
+        output(&mut outside.command(&["sh", "-ec", forward])).await.map(drop)
     }
 
     /// What the node finds below `/etc`.

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::Error;
 use crate::cgroup::Cgroups;
-use crate::command::command;
+use crate::command::{command, output_with_input};
 use crate::error::io;
 
 /// Enters the cgroups named in `$1` (separated by spaces), then becomes the rest.
@@ -19,8 +19,8 @@ const ENTER: &str = r#"for f in $1; do echo $$ >"$f" || exit 1; done; shift; exe
 /// Where programs run: on a node, or beside the nodes.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The network namespace's name.
-    pub netns: String,
+    /// The file that keeps the network namespace.
+    pub net: PathBuf,
     /// The file that keeps the mount namespace, if it is not the machine's.
     pub mount: Option<PathBuf>,
     /// The file that keeps the process namespace, if it is not the machine's.
@@ -52,6 +52,11 @@ impl Place {
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let enter = self.enter();
         command(&enter[0], enter[1..].iter().map(String::as_str).chain(words.iter().copied()))
+    }
+
+    /// Runs several `ip` commands at once here.
+    pub(crate) async fn ip(&self, lines: &str) -> Result<(), Error> {
+        output_with_input(&mut self.command(&["ip", "-batch", "-"]), lines).await.map(drop)
     }
 
     /// Starts a daemon here; its output goes to `log`.
@@ -87,7 +92,7 @@ impl Place {
     }
 
     fn enter(&self) -> Vec<String> {
-        let mut words = vec!["nsenter".to_owned(), format!("--net=/run/netns/{}", self.netns)];
+        let mut words = vec!["nsenter".to_owned(), format!("--net={}", self.net.display())];
         words.extend(self.mount.iter().map(|mount| format!("--mount={}", mount.display())));
         words.extend(self.pid.iter().map(|pid| format!("--pid={}", pid.display())));
         words.push("--".to_owned());

@@ -6,6 +6,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::Error;
 use crate::cgroup::Cgroups;
@@ -13,26 +17,20 @@ use crate::command::{command, output};
 use crate::error::io;
 use crate::layout::{Layout, STATE_ROOT};
 use crate::node::remove as remove_path;
+use crate::pins;
+use crate::wait::{Look, until};
 
-/// Where `ip netns` keeps namespaces.
-const NETNS: &str = "/run/netns";
+/// How long processes may take to die.
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// Removes all of the cluster; says whether there was anything.
 pub(crate) async fn remove(layout: &Layout, cgroups: &Cgroups) -> Result<bool, Error> {
     let state = layout.state();
     let cgroup = layout.cgroup();
-    let mut found = state.exists() || !cgroups.members(&cgroup).is_empty();
+    let found = state.exists() || !cgroups.members(&cgroup).is_empty();
     cgroups.kill(&cgroup).await?;
+    end_strangers(layout).await?;
     unmount(&state).await?;
-    for netns in namespaces(layout)? {
-        found = true;
-        end_strangers(&netns).await?;
-        let path = Path::new(NETNS).join(&netns);
-        if output(&mut command("ip", ["netns", "del", &netns])).await.is_err() {
-            // Named but never mounted: its maker was killed in between.
-            remove_path(&path)?;
-        }
-    }
     let device = layout.host_device();
     if Path::new("/sys/class/net").join(&device).exists() {
         // The namespace at its other end may take it away in the meantime.
@@ -45,25 +43,23 @@ pub(crate) async fn remove(layout: &Layout, cgroups: &Cgroups) -> Result<bool, E
     Ok(found)
 }
 
-fn namespaces(layout: &Layout) -> Result<Vec<String>, Error> {
-    let dir = Path::new(NETNS);
-    if !dir.is_dir() {
-        return Ok(Vec::new());
-    }
-    let entries = fs::read_dir(dir).map_err(io("read", dir))?;
-    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    Ok(names.filter(|name| layout.owns_netns(name)).collect())
-}
-
 /// Ends processes that a user started in a namespace of the cluster by other means than ours:
 /// they would keep it, and its devices, alive.
-async fn end_strangers(netns: &str) -> Result<(), Error> {
-    let pids = output(&mut command("ip", ["netns", "pids", netns])).await.unwrap_or_default();
-    for pid in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-        let pid = nix::unistd::Pid::from_raw(pid);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-    }
-    Ok(())
+async fn end_strangers(layout: &Layout) -> Result<(), Error> {
+    until("end of the processes in the cluster's namespaces", LIMIT, || async {
+        match pins::holders(&layout.pins()) {
+            Ok(pids) if pids.is_empty() => Look::Done(Ok(())),
+            Ok(pids) => {
+                for &pid in &pids {
+                    // One that is gone already is what we want.
+                    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                }
+                Look::Not(format!("still there: {pids:?}"))
+            }
+            Err(error) => Look::Done(Err(error)),
+        }
+    })
+    .await?
 }
 
 /// Unmounts everything at or below the cluster's folder, the last mounted first.

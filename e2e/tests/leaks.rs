@@ -14,19 +14,12 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// Everything on the machine that bears the cluster's names.
 fn traces(layout: &Layout) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if layout.owns_netns(&name) {
-            found.insert(format!("network namespace {name}"));
-        }
-    }
     if Path::new("/sys/class/net").join(layout.host_device()).exists() {
         found.insert(format!("device {}", layout.host_device()));
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the kernel tells");
     let state = layout.state().display().to_string();
-    let names = [format!("{state}/"), format!("/netns/{}", layout.cgroup())];
-    let ours = |line: &&str| names.iter().any(|name| line.contains(name.as_str()));
+    let ours = |line: &&str| line.contains(&format!("{state}/"));
     found.extend(mounts.lines().filter(ours).map(|line| format!("mount {line}")));
     if layout.state().exists() {
         found.insert(format!("folder {state}"));
@@ -71,7 +64,7 @@ fn run(name: &str, words: &[&str]) {
 async fn half_built(layout: &Layout) {
     let what = "a node's namespace";
     let found = until(what, LIMIT, || async {
-        let built = traces(layout).iter().any(|trace| trace.contains("-n1"));
+        let built = traces(layout).iter().any(|trace| trace.contains("n1-net"));
         if built { Look::Done(()) } else { Look::Not("not there".to_owned()) }
     });
     found.await.expect("the cluster is being built");

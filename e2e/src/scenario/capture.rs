@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,8 +43,7 @@ impl Capture {
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, done) = tokio::sync::oneshot::channel();
         let stopped = stop.clone();
-        let path = Path::new("/run/netns").join(&node.place.netns);
-        let opened = inside::path(path, open).await?;
+        let opened = inside::path(node.place.net.clone(), open).await?;
         let socket = opened.map_err(|errno| {
             Error::Invalid(format!("cannot listen on the wire of {}: {errno}", node.name()))
         })?;

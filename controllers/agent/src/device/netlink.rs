@@ -201,6 +201,22 @@ impl Netlink {
         })
     }
 
+    /// Every address by which this node can be reached, of whatever device.
+    pub async fn own_addresses(&self) -> Result<Vec<IpAddr>, Error> {
+        let messages = self.handle.address().get().execute();
+        let addresses = messages.try_filter_map(|message| {
+            let address = message.attributes.iter().find_map(|attribute| match attribute {
+                AddressAttribute::Local(address) | AddressAttribute::Address(address) => {
+                    Some(*address)
+                }
+                _ => None,
+            });
+            let own = address.filter(|address| !is_link_local(*address) && !address.is_loopback());
+            std::future::ready(Ok(own))
+        });
+        addresses.try_collect().await.map_err(|error| Error::netlink("list", "addresses", &error))
+    }
+
     /// The device that has this address.
     pub async fn link_with(&self, address: IpAddr) -> Result<Option<Link>, Error> {
         let messages = self.handle.address().get().set_address_filter(address).execute();

@@ -1,0 +1,399 @@
+//! Connects pods and disconnects them: every step of it, and its undoing.
+//!
+//! An attachment (container and interface) is worked on by one at a time, so that a DEL that comes
+//! while its ADD is still under way waits for it, and undoes all of it. Different attachments
+//! don't wait for each other.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cilia_crds::Labels;
+use cilia_identity::{Filter, PodLabels};
+use cilia_loader::Datapath;
+
+use super::pods::PodFacts;
+use super::publish::Publisher;
+use super::reconcile::Queue;
+use super::{
+    EndpointMap, EndpointState, Endpoints, Error, LocalEndpoint, PodKey, Pods, StateFiles,
+};
+use crate::device::mtu::Mtu;
+use crate::device::name::{Mac, pod_device};
+use crate::device::netns::Netns;
+use crate::device::{Netlink, Sysctl, pod};
+use crate::identity::Identities;
+use crate::ipam::Ipam;
+use crate::node::{LocalNode, Nodes};
+use crate::policy::Enforcer;
+use crate::turns::Turns;
+
+/// How long a pod may take to be found at the API server.
+const FIND_POD: Duration = Duration::from_secs(15);
+/// How long an identity may take.
+const IDENTIFY: Duration = Duration::from_secs(30);
+/// How long the policy of a new endpoint may take.
+const REALIZE: Duration = Duration::from_secs(30);
+
+/// What endpoints of this node have in common.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Endpoints get IPv4 addresses.
+    pub ipv4: bool,
+    /// Endpoints get IPv6 addresses.
+    pub ipv6: bool,
+    /// `cluster-name`.
+    pub cluster: String,
+    /// Which labels make an identity.
+    pub filter: Arc<Filter>,
+    /// The MTUs of the node.
+    pub mtu: Mtu,
+}
+
+/// What connecting a pod takes.
+pub struct Parts {
+    /// What endpoints have in common.
+    pub config: Config,
+    /// The endpoints.
+    pub endpoints: Endpoints,
+    /// The pods of the node.
+    pub pods: Pods,
+    /// The identities.
+    pub identities: Identities,
+    /// The addresses.
+    pub ipam: Ipam,
+    /// The nodes.
+    pub nodes: Nodes,
+    /// What realizes policy.
+    pub enforcer: Enforcer,
+    /// The programs and tables.
+    pub datapath: Arc<Datapath>,
+    /// The table of local addresses.
+    pub map: EndpointMap,
+    /// The node's devices.
+    pub netlink: Netlink,
+    /// The kernel's settings.
+    pub sysctl: Sysctl,
+    /// The files.
+    pub files: StateFiles,
+    /// The API server.
+    pub client: kube::Client,
+    /// Metrics of queues.
+    pub workqueues: cilia_runtime::lanes::Workqueues,
+}
+
+/// Connects, keeps and disconnects this node's endpoints; clones share everything.
+#[derive(Clone)]
+pub struct Lifecycle(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) parts: Parts,
+    pub(super) publisher: Publisher,
+    pub(super) queue: Queue,
+    pub(super) turns: Turns<String>,
+}
+
+/// A pod that wants to be connected.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The container.
+    pub container_id: String,
+    /// Its network namespace.
+    pub netns: String,
+    /// The device's name inside.
+    pub ifname: String,
+    /// The pod; what is no pod gets the identity `init`.
+    pub pod: Option<PodKey>,
+    /// The pod's uid, if the runtime says it.
+    pub pod_uid: Option<String>,
+    /// An MTU other than the node's.
+    pub mtu: Option<u32>,
+}
+
+/// A connected pod.
+#[derive(Debug, Clone)]
+pub struct Attached {
+    /// Its endpoint.
+    pub endpoint: Arc<LocalEndpoint>,
+    /// Its device.
+    pub device: pod::Attachment,
+}
+
+impl Lifecycle {
+    /// Ready to connect pods.
+    pub fn new(parts: Parts) -> Self {
+        let publisher = Publisher::new(parts.client.clone());
+        let queue = Queue::new(&parts.workqueues);
+        Self(Arc::new(Inner { parts, publisher, queue, turns: Turns::default() }))
+    }
+
+    /// What it works with.
+    pub fn parts(&self) -> &Parts {
+        &self.0.parts
+    }
+
+    /// Connects a pod. Whatever fails undoes everything.
+    ///
+    /// The work goes on when the caller goes away: half a pod would be left otherwise.
+    pub async fn attach(&self, request: Request) -> Result<Attached, Error> {
+        let this = self.clone();
+        let work = tokio::spawn(async move { this.attach_in_turn(request).await });
+        work.await
+            .unwrap_or_else(|_| Err(Error::NotReady("connecting the pod broke off".to_owned())))
+    }
+
+    async fn attach_in_turn(&self, request: Request) -> Result<Attached, Error> {
+        let Inner { parts, turns, .. } = &*self.0;
+        let attachment = format!("{}:{}", request.container_id, request.ifname);
+        let _turn = turns.take(attachment.clone()).await;
+        let node = parts
+            .nodes
+            .local()
+            .ok_or_else(|| Error::NotReady("it does not know its own node yet".to_owned()))?;
+        if let Some(endpoint) = parts.endpoints.of_attachment(&attachment) {
+            return self.again(endpoint, &request, &node).await;
+        }
+        let facts = match &request.pod {
+            Some(key) => {
+                let found = parts.pods.find(key, request.pod_uid.as_deref());
+                Some(in_time("find", &key.to_string(), FIND_POD, found).await??)
+            }
+            None => None,
+        };
+        let id = parts.endpoints.claim().ok_or(Error::NoId(attachment))?;
+        let mut endpoint = blank(id, &request, facts.as_deref());
+        match self.build(&mut endpoint, &request, facts.as_deref(), &node).await {
+            Ok(device) => {
+                endpoint.state = EndpointState::Ready;
+                let endpoint = parts.endpoints.put(endpoint);
+                tracing::info!(id, pod = %endpoint.key(), identity = ?endpoint.identity, "endpoint connected");
+                self.0.queue.add(endpoint.key());
+                Ok(Attached { endpoint, device })
+            }
+            Err(error) => {
+                if let Err(left) = self.erase(&endpoint).await {
+                    tracing::warn!(id, %left, "could not undo everything of a pod that could not be connected");
+                }
+                parts.endpoints.abandon(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// The same request once more: fine if what is there is what is asked for.
+    async fn again(
+        &self,
+        endpoint: Arc<LocalEndpoint>,
+        request: &Request,
+        node: &LocalNode,
+    ) -> Result<Attached, Error> {
+        let device = self.device(&endpoint, node, request.mtu);
+        let faults = match Netns::open(Path::new(&request.netns)) {
+            Ok(netns) => pod::faults(&netns, &device).await?,
+            Err(error) => vec![error.to_string()],
+        };
+        match faults.into_iter().next() {
+            None => Ok(Attached { endpoint, device }),
+            Some(fault) => Err(Error::Attached { attachment: endpoint.attachment(), fault }),
+        }
+    }
+
+    async fn build(
+        &self,
+        endpoint: &mut LocalEndpoint,
+        request: &Request,
+        facts: Option<&PodFacts>,
+        node: &LocalNode,
+    ) -> Result<pod::Attachment, Error> {
+        let parts = &self.0.parts;
+        let netns = Netns::open(Path::new(&request.netns))?;
+        let pair = parts.ipam.allocate(&endpoint.owner(), parts.config.ipv4, parts.config.ipv6)?;
+        (endpoint.ipv4, endpoint.ipv6) = (pair.ipv4, pair.ipv6);
+        let device = self.device(endpoint, node, request.mtu);
+        let pod = endpoint.key().to_string();
+        let identified = async {
+            let labels = self.labels(&endpoint.namespace, facts).await?;
+            let number = parts.identities.allocate(&labels).await?;
+            Ok::<_, Error>((labels, number))
+        };
+        let connected = pod::attach(&parts.netlink, &parts.sysctl, &netns, &device);
+        let (connected, identified) =
+            tokio::join!(connected, in_time("identify", &pod, IDENTIFY, identified));
+        let connected = connected?;
+        let (labels, number) = identified??;
+        (endpoint.ifindex, endpoint.mac, endpoint.node_mac) =
+            (connected.ifindex, connected.mac, connected.node_mac);
+        (endpoint.labels, endpoint.identity) = (labels, Some(number));
+        parts.files.write(endpoint)?;
+        self.realize(endpoint).await?;
+        self.attach_programs(endpoint).await?;
+        parts.map.put(endpoint)?;
+        Ok(device)
+    }
+
+    /// The labels that make an endpoint's identity.
+    pub(super) async fn labels(
+        &self,
+        namespace: &str,
+        facts: Option<&PodFacts>,
+    ) -> Result<Labels, Error> {
+        let Some(facts) = facts else { return Ok(Labels::reserved("init")) };
+        let config = &self.0.parts.config;
+        let namespace_labels = self.0.parts.pods.namespace_labels(namespace).await?;
+        let labels = PodLabels {
+            namespace,
+            service_account: &facts.service_account,
+            cluster: &config.cluster,
+            pod: &facts.labels,
+            namespace_labels: &namespace_labels,
+        };
+        Ok(labels.identity(&config.filter))
+    }
+
+    /// Puts an endpoint's policy into its map.
+    pub(super) async fn realize(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
+        let pod = endpoint.key().to_string();
+        let realized = self.0.parts.enforcer.realize(endpoint);
+        Ok(in_time("realize the policy", &pod, REALIZE, realized).await??)
+    }
+
+    /// Puts the programs on an endpoint's device.
+    pub(super) async fn attach_programs(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
+        let (ifindex, name) = (endpoint.ifindex, endpoint.host_device.clone());
+        self.on_datapath("attach programs", endpoint.id, move |datapath| {
+            datapath.attach_endpoint(ifindex, &name)
+        })
+        .await
+    }
+
+    /// Loader calls wait for the kernel: they have threads of their own.
+    async fn on_datapath<F>(&self, operation: &'static str, id: u16, work: F) -> Result<(), Error>
+    where
+        F: FnOnce(&Datapath) -> Result<(), cilia_loader::Error> + Send + 'static,
+    {
+        let datapath = Arc::clone(&self.0.parts.datapath);
+        let done =
+            tokio::task::spawn_blocking(move || work(&datapath).map_err(|cause| cause.to_string()))
+                .await;
+        let done = done.unwrap_or_else(|broken| Err(broken.to_string()));
+        done.map_err(|cause| Error::Datapath { operation, id, cause })
+    }
+
+    /// Disconnects a pod; one that is not connected is fine.
+    pub async fn detach(&self, container_id: &str, ifname: &str) -> Result<(), Error> {
+        let attachment = format!("{container_id}:{ifname}");
+        let _turn = self.0.turns.take(attachment.clone()).await;
+        let parts = &self.0.parts;
+        let Some(endpoint) = parts.endpoints.of_attachment(&attachment) else {
+            pod::detach(&parts.netlink, &pod_device(container_id, ifname)).await?;
+            return Ok(());
+        };
+        self.erase(&endpoint).await?;
+        parts.endpoints.remove(endpoint.id);
+        tracing::info!(id = endpoint.id, pod = %endpoint.key(), "endpoint disconnected");
+        self.0.queue.add(endpoint.key());
+        Ok(())
+    }
+
+    /// Removes every trace of an endpoint but its entry in the registry and its object. Each step
+    /// is fine with having been done before; all are tried, and the first failure is told.
+    pub(super) async fn erase(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
+        let parts = &self.0.parts;
+        let id = endpoint.id;
+        let mut outcome = parts.map.remove(endpoint);
+        let mut note = |step: Result<(), Error>| {
+            if outcome.is_ok() {
+                outcome = step;
+            }
+        };
+        note(pod::detach(&parts.netlink, &endpoint.host_device).await.map_err(Error::from));
+        let name = endpoint.host_device.clone();
+        note(
+            self.on_datapath("detach programs", id, move |datapath| {
+                datapath.detach_endpoint(&name)
+            })
+            .await,
+        );
+        parts.enforcer.remove(id).await;
+        let addresses: Vec<_> = endpoint.addresses().collect();
+        note(
+            self.on_datapath("forget", id, move |datapath| {
+                datapath.remove_policy(id)?;
+                addresses
+                    .iter()
+                    .try_for_each(|address| datapath.conntrack().purge(*address).map(drop))
+            })
+            .await,
+        );
+        note(parts.files.remove(id));
+        parts.ipam.release(&endpoint.owner());
+        outcome
+    }
+
+    /// What an endpoint's device ought to be; nothing while the node itself is not known.
+    pub fn expected_device(&self, endpoint: &LocalEndpoint) -> Option<pod::Attachment> {
+        Some(self.device(endpoint, &*self.0.parts.nodes.local()?, None))
+    }
+
+    /// What an endpoint's device ought to be.
+    pub(super) fn device(
+        &self,
+        endpoint: &LocalEndpoint,
+        node: &LocalNode,
+        mtu: Option<u32>,
+    ) -> pod::Attachment {
+        let node_mtu = self.0.parts.config.mtu;
+        let device = mtu.filter(|mtu| *mtu > 0).unwrap_or(node_mtu.device);
+        let addresses: Vec<_> = endpoint.addresses().collect();
+        let has =
+            |router: &&std::net::IpAddr| addresses.iter().any(|a| a.is_ipv4() == router.is_ipv4());
+        pod::Attachment {
+            host_device: endpoint.host_device.clone(),
+            ifname: endpoint.ifname.clone(),
+            mtu: device,
+            route_mtu: device.min(node_mtu.route),
+            routers: node.routers.iter().filter(has).copied().collect(),
+            addresses,
+        }
+    }
+}
+
+/// An endpoint that has nothing but a number yet.
+fn blank(id: u16, request: &Request, facts: Option<&PodFacts>) -> LocalEndpoint {
+    let pod =
+        request.pod.clone().unwrap_or(PodKey { namespace: String::new(), name: String::new() });
+    LocalEndpoint {
+        id,
+        pod_uid: facts.map(|facts| facts.uid.clone()).unwrap_or_default(),
+        container_id: request.container_id.clone(),
+        ifname: request.ifname.clone(),
+        netns: request.netns.clone(),
+        host_device: pod_device(&request.container_id, &request.ifname),
+        ifindex: 0,
+        mac: Mac::default(),
+        node_mac: Mac::default(),
+        ipv4: None,
+        ipv6: None,
+        identity: None,
+        labels: Labels::new(),
+        pod_labels: facts.map(|facts| facts.labels.clone()).unwrap_or_default(),
+        service_account: facts.map(|facts| facts.service_account.clone()).unwrap_or_default(),
+        named_ports: facts.map(|facts| facts.named_ports.clone()).unwrap_or_default(),
+        state: EndpointState::WaitingForIdentity,
+        published_uid: None,
+        namespace: pod.namespace,
+        pod: pod.name,
+    }
+}
+
+/// Gives up on a step that takes too long.
+async fn in_time<T>(
+    step: &'static str,
+    pod: &str,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    let late = |_| Error::Late { step, pod: pod.to_owned(), seconds: limit.as_secs() };
+    tokio::time::timeout(limit, work).await.map_err(late)
+}

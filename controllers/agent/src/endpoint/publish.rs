@@ -1,0 +1,206 @@
+//! Keeps the CiliumEndpoints of this node's endpoints as they ought to be (crds.md 6).
+//!
+//! What was written last is remembered (about 1 KiB an endpoint), so that nothing is written, and
+//! nothing read, that is right already.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cilia_crds::CiliumEndpoint;
+use cilia_crds::ciliumendpoint::EndpointStatus;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::status::{Takeover, object, takeover};
+use super::{Error, LocalEndpoint, PodKey};
+
+/// Writes CiliumEndpoints.
+pub(super) struct Publisher {
+    client: Client,
+    published: Mutex<HashMap<PodKey, Published>>,
+}
+
+/// An object as it was seen last.
+#[derive(Debug, Clone, PartialEq)]
+struct Published {
+    uid: String,
+    shown: Shown,
+}
+
+/// What of an object is ours.
+#[derive(Debug, Clone, PartialEq)]
+struct Shown {
+    labels: BTreeMap<String, String>,
+    status: Option<EndpointStatus>,
+}
+
+/// Where an endpoint is, for others.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    /// The node's address that others send to.
+    pub(super) node: &'a str,
+    /// Every address of the node.
+    pub(super) addresses: &'a [String],
+    /// The node's address that the pod says it is on.
+    pub(super) pod_host: Option<&'a str>,
+}
+
+impl Publisher {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, published: Mutex::default() }
+    }
+
+    /// Makes the object right, and returns its uid.
+    pub(super) async fn publish(
+        &self,
+        endpoint: &LocalEndpoint,
+        place: &Place<'_>,
+    ) -> Result<String, Error> {
+        let key = endpoint.key();
+        let wanted = object(endpoint, place.node);
+        let known = self.published().get(&key).cloned();
+        if let Some(known) = known {
+            if known.shown == shown(&wanted) {
+                return Ok(known.uid);
+            }
+            match self.patch(&known.uid, &known.shown, &wanted).await {
+                Ok(object) => return Ok(self.remember(key, &object)),
+                Err(error) if started_over(&error) => self.forget(&key),
+                Err(error) => return Err(self.failed("patch", &key, error)),
+            }
+        }
+        // The API server's cache is asked first, and etcd only if that turns out to be behind.
+        let cached = GetParams { resource_version: Some("0".to_owned()) };
+        match self.make_right(endpoint, &wanted, place, &cached).await {
+            Err(Error::Kubernetes { cause, .. }) if started_over(&cause) => {
+                self.make_right(endpoint, &wanted, place, &GetParams::default()).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn make_right(
+        &self,
+        endpoint: &LocalEndpoint,
+        wanted: &CiliumEndpoint,
+        place: &Place<'_>,
+        freshness: &GetParams,
+    ) -> Result<String, Error> {
+        let key = endpoint.key();
+        let api = self.api(&key);
+        let present = match api.get_with(&key.name, freshness).await {
+            Ok(present) => Some(present),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => return Err(self.failed("get", &key, error)),
+        };
+        if let Some(present) = present {
+            match takeover(endpoint, &present, place.pod_host, place.addresses) {
+                Takeover::Refuse(reason) => {
+                    return Err(Error::Foreign { name: key.to_string(), reason });
+                }
+                Takeover::Replace => self.delete(&key, present.metadata.uid.as_deref()).await?,
+                Takeover::Take if shown(&present) == shown(wanted) => {
+                    return Ok(self.remember(key, &present));
+                }
+                Takeover::Take => {
+                    let uid = present.metadata.uid.clone().unwrap_or_default();
+                    let object = self.patch(&uid, &shown(&present), wanted).await;
+                    let object = object.map_err(|error| self.failed("patch", &key, error))?;
+                    return Ok(self.remember(key, &object));
+                }
+            }
+        }
+        let created = api.create(&PostParams::default(), wanted).await;
+        let created = created.map_err(|error| self.failed("create", &key, error))?;
+        Ok(self.remember(key, &created))
+    }
+
+    /// Removes the object of an endpoint that is gone, if it is still the one that was published.
+    pub(super) async fn withdraw(&self, key: &PodKey) -> Result<(), Error> {
+        let Some(known) = self.published().get(key).cloned() else { return Ok(()) };
+        self.delete(key, Some(&known.uid)).await?;
+        self.forget(key);
+        Ok(())
+    }
+
+    /// Notes that a former agent published an endpoint, so that it can be withdrawn.
+    pub(super) fn restore(&self, endpoint: &LocalEndpoint) {
+        if let Some(uid) = &endpoint.published_uid {
+            let unknown = Shown { labels: BTreeMap::new(), status: None };
+            self.published().insert(endpoint.key(), Published { uid: uid.clone(), shown: unknown });
+        }
+    }
+
+    /// Forgets what was seen: the next publication looks at what is there.
+    pub(super) fn forget(&self, key: &PodKey) {
+        self.published().remove(key);
+    }
+
+    async fn patch(
+        &self,
+        uid: &str,
+        from: &Shown,
+        to: &CiliumEndpoint,
+    ) -> Result<CiliumEndpoint, kube::Error> {
+        let key = PodKey {
+            namespace: to.metadata.namespace.clone().unwrap_or_default(),
+            name: to.metadata.name.clone().unwrap_or_default(),
+        };
+        let wanted = shown(to);
+        let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+        if from.labels != wanted.labels {
+            steps.push(json!({"op": "add", "path": "/metadata/labels", "value": wanted.labels}));
+        }
+        if from.status != wanted.status {
+            let op = if from.status.is_some() { "replace" } else { "add" };
+            steps.push(json!({"op": op, "path": "/status", "value": wanted.status}));
+        }
+        let patch = serde_json::from_value(json!(steps)).map_err(kube::Error::SerdeError)?;
+        self.api(&key).patch(&key.name, &PatchParams::default(), &Patch::Json::<()>(patch)).await
+    }
+
+    async fn delete(&self, key: &PodKey, uid: Option<&str>) -> Result<(), Error> {
+        let preconditions = Preconditions { uid: uid.map(str::to_owned), resource_version: None };
+        let guarded =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api(key).delete(&key.name, &guarded).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(self.failed("delete", key, error)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn remember(&self, key: PodKey, object: &CiliumEndpoint) -> String {
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        self.published().insert(key, Published { uid: uid.clone(), shown: shown(object) });
+        uid
+    }
+
+    fn api(&self, key: &PodKey) -> Api<CiliumEndpoint> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    fn published(&self) -> MutexGuard<'_, HashMap<PodKey, Published>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[expect(clippy::unused_self, reason = "reads like the other verbs of the publisher")]
+    fn failed(&self, operation: &'static str, key: &PodKey, cause: kube::Error) -> Error {
+        Error::Kubernetes {
+            operation,
+            object: format!("CiliumEndpoint {key}"),
+            cause: Box::new(cause),
+        }
+    }
+}
+
+fn shown(object: &CiliumEndpoint) -> Shown {
+    let labels = object.metadata.labels.clone().unwrap_or_default();
+    Shown { labels: labels.into_iter().collect(), status: object.status.clone() }
+}
+
+/// Whether the object is another one, or none, or one more, than was thought.
+fn started_over(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}

@@ -1,0 +1,174 @@
+//! Keeps endpoints right while they live: their identity follows the labels of pod and namespace,
+//! their object follows them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cilia_runtime::lanes::{Lane, Lanes, Next, Retry, Workqueues};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::CancellationToken;
+
+use super::attach::Inner;
+use super::pods::{Change, PodFacts};
+use super::publish::Place;
+use super::{EndpointState, Error, Lifecycle, LocalEndpoint, PodKey};
+
+/// Endpoints that are looked at at the same time.
+const WORKERS: usize = 16;
+
+/// The pods whose endpoints are to be looked at.
+#[derive(Debug)]
+pub(super) struct Queue(Lanes<PodKey>);
+
+impl Queue {
+    pub(super) fn new(workqueues: &Workqueues) -> Self {
+        let retry = Retry {
+            base: Duration::from_millis(200),
+            cap: Duration::from_secs(10),
+            ..Retry::default()
+        };
+        Self(Lanes::new(vec![Lane::new("endpoint")], retry, None, workqueues))
+    }
+
+    /// Looks at a pod's endpoint soon. What is no pod has no object to keep.
+    pub(super) fn add(&self, pod: PodKey) {
+        if !pod.name.is_empty() {
+            self.0.add(0, pod);
+        }
+    }
+}
+
+impl Lifecycle {
+    /// Follows pods, namespaces and identities until the token is cancelled.
+    pub async fn run(&self, mut changes: UnboundedReceiver<Change>, token: CancellationToken) {
+        let Inner { parts, queue, .. } = &*self.0;
+        let mut identities = parts.identities.subscribe();
+        let follow = async {
+            loop {
+                tokio::select! {
+                    change = changes.recv() => match change {
+                        None => return,
+                        Some(Change::Pod(pod)) => queue.add(pod),
+                        Some(Change::Namespace(name)) => {
+                            let of_namespace = |endpoint: &Arc<LocalEndpoint>| endpoint.namespace == name;
+                            self.look_at(of_namespace);
+                        }
+                    },
+                    changed = identities.changed() => match changed {
+                        Err(_) => return,
+                        Ok(()) => self.look_at(|endpoint| !self.identity_is_current(endpoint)),
+                    },
+                }
+            }
+        };
+        let work = queue.0.run(WORKERS, &token, async |job| {
+            self.reconcile(&job.key).await?;
+            Ok::<_, Error>(Next::Done)
+        });
+        tokio::select! {
+            () = token.cancelled() => {}
+            () = follow => {}
+            () = work => {}
+        }
+    }
+
+    /// Looks at every endpoint for which `concerns` is true.
+    pub(super) fn look_at(&self, concerns: impl Fn(&Arc<LocalEndpoint>) -> bool) {
+        let endpoints = self.0.parts.endpoints.list();
+        endpoints
+            .iter()
+            .filter(|endpoint| concerns(endpoint))
+            .for_each(|endpoint| self.0.queue.add(endpoint.key()));
+    }
+
+    fn identity_is_current(&self, endpoint: &LocalEndpoint) -> bool {
+        let identities = &self.0.parts.identities;
+        endpoint.identity.is_some_and(|identity| identities.is_current(&endpoint.labels, identity))
+    }
+
+    async fn reconcile(&self, pod: &PodKey) -> Result<(), Error> {
+        let Inner { parts, publisher, .. } = &*self.0;
+        parts.pods.wait_synced().await;
+        let endpoint = parts.endpoints.of_pod(pod);
+        let facts = parts.pods.get(pod);
+        let (Some(endpoint), Some(facts)) = (endpoint, facts) else {
+            return publisher.withdraw(pod).await;
+        };
+        if facts.uid != endpoint.pod_uid {
+            // The pod has gone and another one of its name is on its way.
+            return publisher.withdraw(pod).await;
+        }
+        let Some(endpoint) = self.refresh(endpoint, &facts).await? else { return Ok(()) };
+        let node = parts
+            .nodes
+            .local()
+            .ok_or_else(|| Error::NotReady("it does not know its own node yet".to_owned()))?;
+        let place = Place {
+            node: &node.address().map(|address| address.to_string()).unwrap_or_default(),
+            addresses: &node.addresses().map(|address| address.to_string()).collect::<Vec<_>>(),
+            pod_host: facts.host_ip.as_deref(),
+        };
+        let uid = publisher.publish(&endpoint, &place).await?;
+        self.update(&endpoint, |endpoint| endpoint.published_uid = Some(uid.clone())).await?;
+        Ok(())
+    }
+
+    /// Brings an endpoint up to date with its pod; nothing if it went away meanwhile.
+    async fn refresh(
+        &self,
+        endpoint: Arc<LocalEndpoint>,
+        facts: &PodFacts,
+    ) -> Result<Option<Arc<LocalEndpoint>>, Error> {
+        let parts = &self.0.parts;
+        let labels = self.labels(&endpoint.namespace, Some(facts)).await?;
+        let former = endpoint.identity.filter(|_| labels == endpoint.labels);
+        let identity = match former {
+            Some(identity) if parts.identities.is_current(&labels, identity) => identity,
+            former => parts.identities.allocate_like(&labels, former).await?,
+        };
+        let moved = endpoint.identity != Some(identity);
+        let _turn = self.0.turns.take(endpoint.attachment()).await;
+        let Some(present) = parts
+            .endpoints
+            .get(endpoint.id)
+            .filter(|present| present.attachment() == endpoint.attachment())
+        else {
+            return Ok(None);
+        };
+        let mut wanted = LocalEndpoint::clone(&present);
+        (wanted.labels, wanted.identity) = (labels, Some(identity));
+        wanted.pod_labels.clone_from(&facts.labels);
+        wanted.service_account.clone_from(&facts.service_account);
+        wanted.named_ports.clone_from(&facts.named_ports);
+        wanted.state = EndpointState::Ready;
+        if wanted == *present {
+            return Ok(Some(present));
+        }
+        // The policy of the new identity has to be there before the first packet under it.
+        self.realize(&wanted).await?;
+        if moved {
+            parts.map.put(&wanted)?;
+            tracing::info!(id = wanted.id, pod = %wanted.key(), %identity, "endpoint changed its identity");
+        }
+        parts.files.write(&wanted)?;
+        Ok(Some(parts.endpoints.put(wanted)))
+    }
+
+    /// Notes something about an endpoint, if it is still there.
+    async fn update(
+        &self,
+        endpoint: &LocalEndpoint,
+        change: impl Fn(&mut LocalEndpoint),
+    ) -> Result<(), Error> {
+        let _turn = self.0.turns.take(endpoint.attachment()).await;
+        let parts = &self.0.parts;
+        let Some(present) = parts.endpoints.get(endpoint.id) else { return Ok(()) };
+        let mut wanted = LocalEndpoint::clone(&present);
+        change(&mut wanted);
+        if present.attachment() == endpoint.attachment() && wanted != *present {
+            parts.files.write(&wanted)?;
+            parts.endpoints.put(wanted);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! The table of this node's endpoints, and the numbers that they have.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rand::RngExt as _;
+use tokio::sync::watch;
+
+use super::{LocalEndpoint, PodKey};
+
+/// The endpoints of this node; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Endpoints(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    table: RwLock<Table>,
+    version: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Every number in use; an endpoint that is being set up has none yet behind it.
+    by_id: BTreeMap<u16, Option<Arc<LocalEndpoint>>>,
+    by_attachment: HashMap<String, u16>,
+    /// The endpoint that came last counts, while a former one of the same pod's name ends.
+    by_pod: HashMap<PodKey, Vec<u16>>,
+}
+
+impl Endpoints {
+    /// Every endpoint, by number.
+    pub fn list(&self) -> Vec<Arc<LocalEndpoint>> {
+        self.read().by_id.values().flatten().cloned().collect()
+    }
+
+    /// The endpoint of this number.
+    pub fn get(&self, id: u16) -> Option<Arc<LocalEndpoint>> {
+        self.read().by_id.get(&id)?.clone()
+    }
+
+    /// The endpoint of this attachment (`container:interface`).
+    pub fn of_attachment(&self, attachment: &str) -> Option<Arc<LocalEndpoint>> {
+        let table = self.read();
+        table.by_id.get(table.by_attachment.get(attachment)?)?.clone()
+    }
+
+    /// The endpoint that stands for this pod.
+    pub fn of_pod(&self, pod: &PodKey) -> Option<Arc<LocalEndpoint>> {
+        let table = self.read();
+        table.by_id.get(table.by_pod.get(pod)?.last()?)?.clone()
+    }
+
+    /// Changes whenever an endpoint comes, goes or changes.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.version.subscribe()
+    }
+
+    /// Takes a number that nobody has, at random: one that was just given back is unlikely to
+    /// mean somebody else at once.
+    pub(super) fn claim(&self) -> Option<u16> {
+        let mut table = self.write();
+        let free = usize::from(u16::MAX).checked_sub(table.by_id.len()).filter(|free| *free > 0)?;
+        let start = rand::rng().random_range(1..=u16::MAX);
+        // With few endpoints the first try fits; with many the search is bounded by their number.
+        let mut candidates =
+            (start..=u16::MAX).chain(1..start).take(usize::from(u16::MAX) - free + 1);
+        let id = candidates.find(|id| !table.by_id.contains_key(id))?;
+        table.by_id.insert(id, None);
+        Some(id)
+    }
+
+    /// Gives a claimed number back that came to nothing.
+    pub(super) fn abandon(&self, id: u16) {
+        let mut table = self.write();
+        if table.by_id.get(&id).is_some_and(Option::is_none) {
+            table.by_id.remove(&id);
+        }
+    }
+
+    /// Adds an endpoint, or changes it; nothing happens if it is just so already.
+    pub(super) fn put(&self, endpoint: LocalEndpoint) -> Arc<LocalEndpoint> {
+        let mut table = self.write();
+        if let Some(Some(present)) = table.by_id.get(&endpoint.id)
+            && **present == endpoint
+        {
+            return Arc::clone(present);
+        }
+        let endpoint = Arc::new(endpoint);
+        table.by_attachment.insert(endpoint.attachment(), endpoint.id);
+        let of_pod = table.by_pod.entry(endpoint.key()).or_default();
+        if !of_pod.contains(&endpoint.id) {
+            of_pod.push(endpoint.id);
+        }
+        table.by_id.insert(endpoint.id, Some(Arc::clone(&endpoint)));
+        drop(table);
+        self.0.version.send_modify(|version| *version += 1);
+        endpoint
+    }
+
+    /// Removes an endpoint and frees its number.
+    pub(super) fn remove(&self, id: u16) {
+        let mut table = self.write();
+        let Some(Some(endpoint)) = table.by_id.remove(&id) else { return };
+        let attachment = endpoint.attachment();
+        if table.by_attachment.get(&attachment) == Some(&id) {
+            table.by_attachment.remove(&attachment);
+        }
+        let key = endpoint.key();
+        if let Some(of_pod) = table.by_pod.get_mut(&key) {
+            of_pod.retain(|other| *other != id);
+            if of_pod.is_empty() {
+                table.by_pod.remove(&key);
+            }
+        }
+        drop(table);
+        self.0.version.send_modify(|version| *version += 1);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.0.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.0.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Endpoints;
+    use crate::endpoint::testing::endpoint;
+
+    #[test]
+    fn an_endpoint_is_found_by_everything_it_is_known_by() {
+        let endpoints = Endpoints::default();
+        let mut changes = endpoints.subscribe();
+        let web = endpoint(7, "c1", "web");
+        endpoints.put(web.clone());
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        endpoints.put(web.clone());
+        assert!(!changes.has_changed().unwrap(), "the same again is no news");
+        assert_eq!(endpoints.of_attachment("c1:eth0").unwrap().id, 7);
+
+        endpoints.put(endpoint(9, "c2", "web"));
+        assert_eq!(endpoints.of_pod(&web.key()).unwrap().id, 9, "the last one stands for the pod");
+        endpoints.remove(7);
+        assert_eq!(endpoints.of_pod(&web.key()).unwrap().id, 9);
+        endpoints.remove(9);
+        endpoints.remove(9);
+        assert!(endpoints.list().is_empty() && endpoints.of_pod(&web.key()).is_none());
+    }
+
+    #[test]
+    fn every_number_can_be_claimed_once() {
+        let endpoints = Endpoints::default();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..100 {
+            let id = endpoints.claim().unwrap();
+            assert!(id != 0 && seen.insert(id));
+        }
+        endpoints.write().by_id.extend((1..=u16::MAX).map(|id| (id, None)));
+        assert_eq!(endpoints.claim(), None);
+        endpoints.abandon(300);
+        assert_eq!(endpoints.claim(), Some(300));
+    }
+}

@@ -1,0 +1,137 @@
+//! Takes over what a former agent left: endpoints that still have their device live on under the
+//! same number, addresses and identity; everything else is removed.
+//!
+//! It happens in two steps. The first needs nothing but the node, touches no traffic, and makes
+//! sure that no address is given twice. The second needs the API server: it drops endpoints
+//! whose pod is gone.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::attach::Inner;
+use super::state_files::Found;
+use super::{Error, Lifecycle, LocalEndpoint};
+use crate::device::name::is_pod_device;
+use crate::device::pod;
+use crate::node::LocalNode;
+
+impl Lifecycle {
+    /// Finds the endpoints that are written down and takes over those that still have a device.
+    pub async fn restore(&self) -> Result<(), Error> {
+        let Inner { parts, publisher, .. } = &*self.0;
+        let node = parts
+            .nodes
+            .local()
+            .ok_or_else(|| Error::NotReady("it does not know its own node yet".to_owned()))?;
+        let links = parts.netlink.links().await?;
+        let (mut restored, mut dropped) = (0, 0);
+        for found in parts.files.read_all()? {
+            let endpoint = match found {
+                Found::Endpoint(endpoint) => *endpoint,
+                Found::Broken(directory, reason) => {
+                    tracing::warn!(directory = %directory.display(), reason, "removing what is no endpoint");
+                    parts.files.discard(&directory)?;
+                    continue;
+                }
+            };
+            // The device goes when its other end's namespace goes: it stands for both.
+            let link = links.iter().find(|link| link.name == endpoint.host_device);
+            let kept = match link {
+                Some(link) => {
+                    self.take_over(LocalEndpoint { ifindex: link.index, ..endpoint.clone() }, &node)
+                        .await
+                }
+                None => Err(Error::NoPod {
+                    pod: endpoint.key().to_string(),
+                    reason: "its device is gone".to_owned(),
+                }),
+            };
+            match kept {
+                Ok(()) => restored += 1,
+                Err(reason) => {
+                    tracing::info!(id = endpoint.id, pod = %endpoint.key(), %reason, "not restoring an endpoint");
+                    publisher.restore(&endpoint);
+                    self.erase(&endpoint).await?;
+                    self.0.queue.add(endpoint.key());
+                    dropped += 1;
+                }
+            }
+        }
+        tracing::info!(restored, dropped, "endpoints restored");
+        Ok(())
+    }
+
+    async fn take_over(&self, endpoint: LocalEndpoint, node: &LocalNode) -> Result<(), Error> {
+        let parts = &self.0.parts;
+        if parts.endpoints.get(endpoint.id).is_some() || endpoint.identity.is_none() {
+            return Err(Error::Attached {
+                attachment: endpoint.attachment(),
+                fault: "it was never ready".to_owned(),
+            });
+        }
+        for address in endpoint.addresses() {
+            parts.ipam.restore(address, &endpoint.owner())?;
+        }
+        let device = self.device(&endpoint, node, None);
+        pod::configure_node_end(&parts.netlink, &parts.sysctl, &device, endpoint.mac).await?;
+        self.attach_programs(&endpoint).await?;
+        parts.map.put(&endpoint)?;
+        parts.files.write(&endpoint)?;
+        parts.endpoints.put(endpoint);
+        Ok(())
+    }
+
+    /// Drops endpoints whose pod is gone, and whatever belongs to no endpoint.
+    pub async fn settle(&self) -> Result<(), Error> {
+        let Inner { parts, publisher, .. } = &*self.0;
+        parts.pods.wait_synced().await;
+        for endpoint in parts.endpoints.list() {
+            if endpoint.pod.is_empty() {
+                self.realize(&endpoint).await?;
+                continue;
+            }
+            let pod = parts.pods.get(&endpoint.key());
+            if pod.is_none_or(|pod| pod.uid != endpoint.pod_uid) {
+                tracing::info!(id = endpoint.id, pod = %endpoint.key(), "the pod of an endpoint is gone");
+                publisher.restore(&endpoint);
+                self.detach(&endpoint.container_id, &endpoint.ifname).await?;
+            }
+        }
+        self.collect_garbage().await?;
+        self.look_at(|_| true);
+        Ok(())
+    }
+
+    /// Removes what belongs to no endpoint: devices, programs, policies, addresses.
+    async fn collect_garbage(&self) -> Result<(), Error> {
+        let parts = &self.0.parts;
+        let endpoints: Vec<Arc<LocalEndpoint>> = parts.endpoints.list();
+        let devices: HashSet<&str> =
+            endpoints.iter().map(|endpoint| endpoint.host_device.as_str()).collect();
+        for link in parts.netlink.links().await? {
+            if is_pod_device(&link.name) && !devices.contains(link.name.as_str()) {
+                tracing::info!(device = link.name, "removing a device of no endpoint");
+                pod::detach(&parts.netlink, &link.name).await?;
+            }
+        }
+        let failed = |operation| {
+            move |cause: cilia_loader::Error| Error::Datapath {
+                operation,
+                id: 0,
+                cause: cause.to_string(),
+            }
+        };
+        for name in parts.datapath.attached().map_err(failed("list programs"))? {
+            if is_pod_device(&name) && !devices.contains(name.as_str()) {
+                parts.datapath.detach_endpoint(&name).map_err(failed("detach programs"))?;
+            }
+        }
+        let ids: HashSet<u16> = endpoints.iter().map(|endpoint| endpoint.id).collect();
+        for id in parts.datapath.policies().map_err(failed("list policies"))? {
+            if !ids.contains(&id) {
+                parts.datapath.remove_policy(id).map_err(failed("remove policy"))?;
+            }
+        }
+        parts.map.converge(&endpoints)
+    }
+}

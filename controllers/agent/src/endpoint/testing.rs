@@ -1,0 +1,34 @@
+//! Endpoints for tests.
+
+use cilia_crds::{Labels, NumericIdentity};
+
+use super::{EndpointState, LocalEndpoint, NamedPort};
+use crate::device::name::Mac;
+
+/// A plain endpoint.
+pub(crate) fn endpoint(id: u16, container: &str, pod: &str) -> LocalEndpoint {
+    let mut labels = Labels::new();
+    labels.insert("k8s", "app", pod);
+    LocalEndpoint {
+        id,
+        namespace: "default".into(),
+        pod: pod.into(),
+        pod_uid: format!("uid-of-{pod}"),
+        container_id: container.into(),
+        ifname: "eth0".into(),
+        netns: "/run/netns/x".into(),
+        host_device: crate::device::name::pod_device(container, "eth0"),
+        ifindex: 10,
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        node_mac: Mac([2, 0, 0, 0, 0, 2]),
+        ipv4: "10.0.0.2".parse().ok(),
+        ipv6: "fd00::2".parse().ok(),
+        identity: Some(NumericIdentity(1234)),
+        labels,
+        pod_labels: [("app".to_owned(), pod.to_owned())].into(),
+        service_account: "default".into(),
+        named_ports: vec![NamedPort { name: "http".into(), port: 80, protocol: "TCP".into() }],
+        state: EndpointState::Ready,
+        published_uid: None,
+    }
+}

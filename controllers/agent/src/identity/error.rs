@@ -1,0 +1,34 @@
+//! Why a label set has no number.
+
+use cilia_crds::NumericIdentity;
+
+/// An identity could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused or could not be reached.
+    #[error("{operation} CiliumIdentity {number}: {cause}")]
+    Kubernetes {
+        /// What was tried.
+        operation: &'static str,
+        /// With which identity.
+        number: NumericIdentity,
+        /// What the API server said.
+        cause: Box<kube::Error>,
+    },
+    /// There is no number left.
+    #[error("allocate identity of {0}: every number of this cluster is taken")]
+    Exhausted(String),
+    /// Every number that was drawn had been taken by others.
+    #[error("allocate identity of {labels}: {attempts} numbers were taken by others first")]
+    Contended {
+        /// The label set.
+        labels: String,
+        /// How many numbers were tried.
+        attempts: u32,
+    },
+    /// The operator is to make identities, and has not.
+    #[error(
+        "find identity of {0}: the operator has not made it yet (identity-management-mode is operator)"
+    )]
+    NotMade(String),
+}

@@ -1,0 +1,123 @@
+//! The part of the agent's configuration that makes the node: families, ranges, tunnel, MTU.
+
+use cilia_runtime::config::{Config as Flags, Error};
+use ipnet::IpNet;
+
+/// VXLAN's port, unless `tunnel-port` says otherwise.
+const VXLAN_PORT: u16 = 8472;
+const MAX_MTU: i64 = 65520;
+
+/// Who gives ranges to nodes (`ipam`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpamMode {
+    /// The operator.
+    ClusterPool,
+    /// Kubernetes: the ranges of the Node are taken.
+    Kubernetes,
+}
+
+/// How this node is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The node's name.
+    pub name: String,
+    /// Pods have IPv4 addresses.
+    pub ipv4: bool,
+    /// Pods have IPv6 addresses.
+    pub ipv6: bool,
+    /// Who gives ranges.
+    pub ipam: IpamMode,
+    /// The tunnel's UDP port; `None` routes without a tunnel.
+    pub tunnel_port: Option<u16>,
+    /// The MTU; 0 to find it out.
+    pub mtu: u32,
+    /// Packets from IPv4 pods to the world get the node's address.
+    pub masquerade_ipv4: bool,
+    /// Packets from IPv6 pods to the world get the node's address.
+    pub masquerade_ipv6: bool,
+    /// Ranges that know the way back to pods.
+    pub native_cidrs: Vec<IpNet>,
+    /// Devices by which packets to the world leave.
+    pub masquerade_interfaces: Vec<String>,
+    /// Where the node's `/proc` is.
+    pub procfs: String,
+}
+
+impl Config {
+    /// Reads the flags for the node of this name.
+    pub fn read(name: &str, flags: &Flags) -> Result<Self, Error> {
+        let (ipv4, ipv6) = (flags.bool("enable-ipv4"), flags.bool("enable-ipv6"));
+        if !ipv4 && !ipv6 {
+            return Err(
+                flags.reject("enable-ipv4", "true, unless enable-ipv6 is: pods need addresses")
+            );
+        }
+        let ipam = match flags.one_of("ipam", &["cluster-pool", "kubernetes"])? {
+            "kubernetes" => IpamMode::Kubernetes,
+            _ => IpamMode::ClusterPool,
+        };
+        let tunnel = flags.one_of("routing-mode", &["tunnel", "native"])? == "tunnel";
+        if tunnel {
+            flags.one_of("tunnel-protocol", &["vxlan"])?;
+        }
+        let port = match u16::try_from(flags.uint("tunnel-port")) {
+            Ok(0) => VXLAN_PORT,
+            Ok(port) => port,
+            Err(_) => {
+                return Err(flags.reject("tunnel-port", "a port from 0 to 65535; 0 is VXLAN's own"));
+            }
+        };
+        let mtu = flags.int("mtu");
+        let mtu = u32::try_from(mtu).ok().filter(|_| mtu <= MAX_MTU);
+        let mtu = mtu
+            .ok_or_else(|| flags.reject("mtu", format!("a number from 0 (detect) to {MAX_MTU}")))?;
+        let native_ipv4 = native(flags, "ipv4-native-routing-cidr", "10.0.0.0/8", IpNet::is_v4)?;
+        let native_ipv6 =
+            native(flags, "ipv6-native-routing-cidr", "fd00::/48", |net| !net.is_v4())?;
+        Ok(Self {
+            name: name.to_owned(),
+            ipv4,
+            ipv6,
+            ipam,
+            tunnel_port: tunnel.then_some(port),
+            mtu,
+            masquerade_ipv4: ipv4 && flags.bool("enable-ipv4-masquerade"),
+            masquerade_ipv6: ipv6 && flags.bool("enable-ipv6-masquerade"),
+            native_cidrs: native_ipv4.into_iter().chain(native_ipv6).collect(),
+            masquerade_interfaces: flags.strings("egress-masquerade-interfaces").to_vec(),
+            procfs: flags.string("procfs").to_owned(),
+        })
+    }
+
+    /// Whether pods have addresses of this range's family.
+    pub fn has_family(&self, net: &IpNet) -> bool {
+        if net.is_v4() { self.ipv4 } else { self.ipv6 }
+    }
+}
+
+/// A range of the right family, or none.
+fn native(
+    flags: &Flags,
+    name: &str,
+    example: &str,
+    fits: fn(&IpNet) -> bool,
+) -> Result<Option<IpNet>, Error> {
+    let text = flags.string(name);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let net = text.parse().ok().filter(fits);
+    let net: IpNet = net.ok_or_else(|| flags.reject(name, format!("a CIDR such as {example}")))?;
+    Ok(Some(net.trunc()))
+}
+
+/// What `IpNet` doesn't say in one word.
+trait Family {
+    fn is_v4(&self) -> bool;
+}
+
+impl Family for IpNet {
+    fn is_v4(&self) -> bool {
+        self.addr().is_ipv4()
+    }
+}

@@ -1,0 +1,30 @@
+//! Why this node's CiliumNode, devices or routes could not be made right.
+
+use crate::device;
+
+/// A failed operation on a node.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused or could not be reached.
+    #[error("{operation} CiliumNode {name}: {cause}")]
+    Kubernetes {
+        /// What was tried.
+        operation: &'static str,
+        /// The node.
+        name: String,
+        /// What the API server said.
+        cause: Box<kube::Error>,
+    },
+    /// The kernel refused.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+    /// The node has no ranges that can be used (yet).
+    #[error("{0}")]
+    Ranges(String),
+    /// The addresses could not be set aside.
+    #[error(transparent)]
+    Address(#[from] cilia_ipam::AddressError),
+    /// The datapath refused.
+    #[error("tell the datapath about its node: {0}")]
+    Datapath(String),
+}

@@ -1,0 +1,230 @@
+//! Decides what this node's CiliumNode says, which ranges it has, and how to put right what differs.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use cilia_crds::CiliumNode;
+use cilia_crds::ciliumnode::ipam::IpamSpec;
+use cilia_crds::ciliumnode::{NodeAddress, NodeSpec};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::{CILIUM_INTERNAL_IP, Config, INTERNAL_IP, IpamMode};
+
+const EXTERNAL_IP: &str = "ExternalIP";
+
+/// What Kubernetes says about this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) uid: String,
+    pub(super) labels: BTreeMap<String, String>,
+    /// Type and address.
+    pub(super) addresses: Vec<(String, IpAddr)>,
+    pub(super) pod_cidrs: Vec<String>,
+}
+
+/// What to write.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Write {
+    /// There is no object yet.
+    Create(Box<CiliumNode>),
+    /// A merge patch, guarded by the resource version.
+    Patch(Value),
+}
+
+impl From<&Node> for Facts {
+    fn from(node: &Node) -> Self {
+        let status = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+        let spec = node.spec.as_ref();
+        Self {
+            uid: node.metadata.uid.clone().unwrap_or_default(),
+            labels: node.metadata.labels.clone().unwrap_or_default().into_iter().collect(),
+            addresses: status
+                .filter(|address| matches!(address.type_.as_str(), INTERNAL_IP | EXTERNAL_IP))
+                .filter_map(|address| Some((address.type_.clone(), address.address.parse().ok()?)))
+                .collect(),
+            pod_cidrs: spec
+                .and_then(|spec| {
+                    spec.pod_cidrs.clone().or_else(|| Some(vec![spec.pod_cidr.clone()?]))
+                })
+                .unwrap_or_default(),
+        }
+    }
+}
+
+impl Facts {
+    /// The first address of a family that other nodes send to.
+    pub(super) fn internal(&self, ipv4: bool) -> Option<IpAddr> {
+        let of_family =
+            |(kind, address): &&(String, IpAddr)| kind == INTERNAL_IP && address.is_ipv4() == ipv4;
+        self.addresses.iter().find(of_family).map(|(_, address)| *address)
+    }
+}
+
+/// The node's ranges, one family's first one after the other, of the families that are on; or what
+/// is missing, in words for the person who waits for it.
+pub(super) fn ranges(
+    config: &Config,
+    facts: &Facts,
+    own: Option<&CiliumNode>,
+) -> Result<Vec<IpNet>, String> {
+    let name = &config.name;
+    let of_object =
+        own.and_then(|own| own.spec.ipam.as_ref()).map(|ipam| ipam.pod_cidrs.as_slice());
+    let (texts, place) = match config.ipam {
+        IpamMode::Kubernetes => (facts.pod_cidrs.as_slice(), format!("Node {name}: spec.podCIDRs")),
+        IpamMode::ClusterPool => {
+            (of_object.unwrap_or_default(), format!("CiliumNode {name}: spec.ipam.podCIDRs"))
+        }
+    };
+    let mut ranges = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let range = text.parse::<IpNet>().map_err(|_| {
+            format!("{place}[{index}]: {text:?} is no CIDR; allowed is an address with a prefix length, such as 10.0.0.0/24")
+        })?;
+        ranges.push(range.trunc());
+    }
+    ranges.retain(|range| config.has_family(range));
+    let has = |ipv4: bool| ranges.iter().any(|range| range.addr().is_ipv4() == ipv4);
+    for (on, ipv4, family) in [(config.ipv4, true, "IPv4"), (config.ipv6, false, "IPv6")] {
+        if on && !has(ipv4) {
+            let giver = match config.ipam {
+                IpamMode::Kubernetes => "kube-controller-manager (allocate-node-cidrs)",
+                IpamMode::ClusterPool => "cilium-operator",
+            };
+            let mut reason =
+                format!("{place} has no {family} range yet; waiting for {giver} to give one");
+            if let Some(error) = own.and_then(operator_error) {
+                reason = format!("{reason}, which says: {error}");
+            }
+            return Err(reason);
+        }
+    }
+    Ok(ranges)
+}
+
+fn operator_error(own: &CiliumNode) -> Option<&str> {
+    let status = own.status.as_ref()?.ipam.as_ref()?.operator_status.as_ref()?;
+    status.error.as_deref().filter(|error| !error.is_empty())
+}
+
+/// The router's addresses: the first usable one of each family's first range.
+pub(super) fn routers(ranges: &[IpNet]) -> Vec<IpAddr> {
+    let first = |ipv4: bool| ranges.iter().find(|range| range.addr().is_ipv4() == ipv4);
+    [true, false]
+        .into_iter()
+        .filter_map(first)
+        .filter_map(|range| {
+            range.hosts().find(|host| {
+                *host != range.network() || range.prefix_len() >= range.max_prefix_len() - 1
+            })
+        })
+        .collect()
+}
+
+/// What to write so that the node's object is right; nothing if it is.
+pub(super) fn write(
+    config: &Config,
+    facts: &Facts,
+    routers: &[IpAddr],
+    boot_id: &str,
+    present: Option<&CiliumNode>,
+) -> Option<Write> {
+    let mut wanted = facts
+        .addresses
+        .iter()
+        .map(|(kind, address)| node_address(kind, *address))
+        .collect::<Vec<_>>();
+    wanted.extend(routers.iter().map(|router| node_address(CILIUM_INTERNAL_IP, *router)));
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: config.name.clone(),
+        uid: facts.uid.clone(),
+        ..OwnerReference::default()
+    };
+    let pod_cidrs = (config.ipam == IpamMode::Kubernetes).then(|| facts.pod_cidrs.clone());
+    let Some(present) = present else {
+        return Some(Write::Create(Box::new(CiliumNode {
+            metadata: ObjectMeta {
+                name: Some(config.name.clone()),
+                labels: Some(facts.labels.clone().into_iter().collect()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec: NodeSpec {
+                addresses: wanted,
+                bootid: Some(boot_id.to_owned()),
+                ipam: Some(IpamSpec {
+                    pod_cidrs: pod_cidrs.unwrap_or_default(),
+                    ..IpamSpec::default()
+                }),
+                ..NodeSpec::default()
+            },
+            status: None,
+        })));
+    };
+    let (mut metadata, mut spec) = (json!({}), json!({}));
+    let present_labels = present.metadata.labels.clone().unwrap_or_default();
+    let wrong = facts.labels.iter().filter(|(key, value)| present_labels.get(*key) != Some(*value));
+    let wrong: BTreeMap<_, _> = wrong.collect();
+    if !wrong.is_empty() {
+        metadata["labels"] = json!(wrong);
+    }
+    let mut owners = present.metadata.owner_references.clone().unwrap_or_default();
+    if !owners.iter().any(|present| present.kind == "Node" && present.uid == owner.uid) {
+        owners.retain(|present| present.kind != "Node");
+        owners.push(owner);
+        metadata["ownerReferences"] = json!(owners);
+    }
+    // Until the ranges are known, the router that a former agent published stays.
+    let keep = |address: &&NodeAddress| {
+        routers.is_empty() && address.address_type.as_deref() == Some(CILIUM_INTERNAL_IP)
+    };
+    wanted.extend(present.spec.addresses.iter().filter(keep).cloned());
+    if !same_addresses(&present.spec.addresses, &wanted) {
+        spec["addresses"] = json!(wanted);
+    }
+    if present.spec.bootid.as_deref() != Some(boot_id) {
+        spec["bootid"] = json!(boot_id);
+    }
+    let present_cidrs =
+        present.spec.ipam.as_ref().map(|ipam| ipam.pod_cidrs.as_slice()).unwrap_or_default();
+    if let Some(cidrs) = pod_cidrs.filter(|cidrs| cidrs != present_cidrs) {
+        spec["ipam"] = json!({"podCIDRs": cidrs});
+    }
+    let mut patch = json!({});
+    if spec != json!({}) {
+        patch["spec"] = spec;
+    }
+    if metadata != json!({}) || patch != json!({}) {
+        metadata["resourceVersion"] = json!(present.metadata.resource_version);
+        patch["metadata"] = metadata;
+        return Some(Write::Patch(patch));
+    }
+    None
+}
+
+fn node_address(kind: &str, address: IpAddr) -> NodeAddress {
+    NodeAddress { address_type: Some(kind.to_owned()), ip: Some(address.to_string()) }
+}
+
+/// The order of addresses of different kinds says nothing.
+fn same_addresses(present: &[NodeAddress], wanted: &[NodeAddress]) -> bool {
+    let sorted = |addresses: &[NodeAddress]| {
+        let mut pairs: Vec<_> = addresses
+            .iter()
+            .map(|address| (address.address_type.clone(), address.ip.clone()))
+            .collect();
+        pairs.sort();
+        pairs
+    };
+    sorted(present) == sorted(wanted)
+}
+
+#[cfg(test)]
+#[path = "own_tests.rs"]
+mod tests;

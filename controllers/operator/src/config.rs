@@ -156,8 +156,11 @@ fn check_identities(config: &Config) -> anyhow::Result<()> {
         }
         None => None,
     };
-    cilia_identity::Filter::new(config.strings("labels"), prefix_file.as_deref())
+    let filter = cilia_identity::Filter::new(config.strings("labels"), prefix_file.as_deref())
         .with_context(|| format!("labels, set by {}", config.origin("labels")))?;
+    for warning in filter.warnings() {
+        tracing::warn!("{warning}");
+    }
     Ok(())
 }
 

@@ -19,8 +19,11 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
-            eprintln!("cilia-operator: {error:#}");
+            if tracing::dispatcher::has_been_set() {
+                tracing::error!("{error:#}");
+            } else {
+                eprintln!("cilia-operator: {error:#}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -153,6 +153,37 @@ async fn a_leader_cut_off_from_the_api_server_ends() {
 }
 
 #[tokio::test]
+async fn a_frozen_leader_ends_when_it_thaws_and_writes_nothing_more() {
+    let server = ApiServer::start().await;
+    let short = [
+        "--leader-election-lease-duration=3s",
+        "--leader-election-renew-deadline=2s",
+        "--leader-election-retry-period=500ms",
+    ];
+    let mut frozen = start(Some(&server.kubeconfig()), &short);
+    until_leading(&mut frozen).await;
+    let first = holder(&server).await;
+    frozen.process.signal(Signal::SIGSTOP);
+    let mut next = start(Some(&server.kubeconfig()), &short);
+    until_leading(&mut next).await;
+    assert_ne!(holder(&server).await, first);
+    let taken = server.writes().await.len();
+    frozen.process.signal(Signal::SIGCONT);
+    let status = frozen.process.end_within(Duration::from_secs(2)).await;
+    assert!(!status.success());
+    assert!(
+        frozen.process.output().contains("Leader election lost"),
+        "{}",
+        frozen.process.output()
+    );
+    let writes = server.writes().await.split_off(taken);
+    // The other one's renewals go on; of the thawed one there is at most a renewal that came too late.
+    let effective: Vec<_> = writes.iter().filter(|write| write.code < 300).collect();
+    assert!(effective.iter().all(|write| write.resource == "leases"), "{effective:?}");
+    assert_ne!(holder(&server).await, first);
+}
+
+#[tokio::test]
 async fn waits_for_an_api_server_that_comes_late() {
     let [port] = free_ports();
     let folder = tempfile::tempdir().unwrap();

@@ -16,6 +16,7 @@ mod nearest;
 mod program;
 mod value;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -94,14 +95,14 @@ impl Config {
                         ));
                     }
                     Foreign::Unknown => {
-                        self.warnings.push(format!("{key}, set by {origin}, is unknown: ignored"))
+                        self.warnings.push(format!("{key}, set by {origin}, is unknown: ignored"));
                     }
                 }
                 continue;
             };
-            if !self.values.contains_key(&key) {
+            if let Entry::Vacant(place) = self.values.entry(key) {
                 let value = parse(flag, &text, &origin)?;
-                self.values.insert(key, (value, origin));
+                place.insert((value, origin));
             }
         }
         Ok(())
@@ -151,6 +152,9 @@ impl Config {
     }
 
     /// The value of a flag of any type.
+    ///
+    /// # Panics
+    /// If the program does not have this flag.
     pub fn value(&self, name: &str) -> &Value {
         match (self.values.get(name), self.flags.get(name)) {
             (Some((value, _)), _) => value,

@@ -142,7 +142,7 @@ impl Elector {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Event::Applied(lease)) => {
-                        (seen, known) = (Some(self.seen(seen.as_ref(), lease)), true);
+                        (seen, known) = (Some(read(seen.as_ref(), lease)), true);
                         self.report(seen.as_ref());
                     }
                     Some(Event::Deleted(_)) => (seen, known) = (None, true),
@@ -169,7 +169,7 @@ impl Elector {
         *seen = self
             .within(self.leases.get_opt(&self.settings.name))
             .await?
-            .map(|lease| self.seen(seen.as_ref(), lease));
+            .map(|lease| read(seen.as_ref(), lease));
         let now = Instant::now().into_std();
         if seen.as_ref().is_some_and(|seen| seen.turn(&self.settings.identity, now) != Turn::Take) {
             return Ok(None);
@@ -219,7 +219,7 @@ impl Elector {
         let Ok(lease) = self.within(self.leases.get_opt(&self.settings.name)).await else {
             return Err(Lost::NotNow(failure));
         };
-        let current = lease.map(|lease| self.seen(Some(seen), lease));
+        let current = lease.map(|lease| read(Some(seen), lease));
         if let Some(other) =
             current.as_ref().filter(|current| !current.held_by(&self.settings.identity))
         {
@@ -258,7 +258,7 @@ impl Elector {
             }
             None => self.within(self.leases.create(&parameters, &lease)).await,
         };
-        Ok(self.seen(None, written?))
+        Ok(read(None, written?))
     }
 
     /// Gives up the Lease, if it is still as we wrote it, so that another can lead at once.
@@ -267,10 +267,10 @@ impl Elector {
         match timeout(RELEASE, given_up).await {
             Ok(Ok(_)) => info!(lease = %self.lease(), "lease released"),
             Ok(Err(error)) => {
-                warn!(lease = %self.lease(), %error, "lease not released: others wait until it ends")
+                warn!(lease = %self.lease(), %error, "lease not released: others wait until it ends");
             }
             Err(_) => {
-                warn!(lease = %self.lease(), "lease not released in time: others wait until it ends")
+                warn!(lease = %self.lease(), "lease not released in time: others wait until it ends");
             }
         }
     }
@@ -287,11 +287,6 @@ impl Elector {
         }
     }
 
-    fn seen(&self, before: Option<&Seen>, lease: Lease) -> Seen {
-        let version = lease.metadata.resource_version;
-        Seen::new(before, lease.spec.unwrap_or_default(), version, Instant::now().into_std())
-    }
-
     fn report(&self, seen: Option<&Seen>) {
         let holder = seen.and_then(|seen| seen.spec.holder_identity.as_deref()).unwrap_or_default();
         debug!(lease = %self.lease(), holder, "standing by");
@@ -300,6 +295,12 @@ impl Elector {
     fn lease(&self) -> String {
         format!("{}/{}", self.settings.namespace, self.settings.name)
     }
+}
+
+/// A Lease read just now.
+fn read(before: Option<&Seen>, lease: Lease) -> Seen {
+    let version = lease.metadata.resource_version;
+    Seen::new(before, lease.spec.unwrap_or_default(), version, Instant::now().into_std())
 }
 
 /// Why a renewal failed.

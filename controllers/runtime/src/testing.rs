@@ -64,7 +64,7 @@ impl ApiServer {
         let [client_port, peer_port, api_port] = free_ports();
         let path = |name: &str| folder.path().join(name);
         let write = |name: &str, text: &str| {
-            std::fs::write(path(name), text).expect("write a file of the test server")
+            std::fs::write(path(name), text).expect("write a file of the test server");
         };
         write("sa.pem", SERVICE_ACCOUNT_KEY);
         write("tokens.csv", &format!("{TOKEN},admin,admin,system:masters\n"));

@@ -26,7 +26,7 @@ use tracker::Tracker;
 
 /// How long a streamed list may be silent before the server is taken to be one that cannot stream it.
 ///
-/// Servers older than WatchList answer the request with an error or, older still, with a watch
+/// Servers without the feature answer the request with an error or, older still, with a watch
 /// that never says where the list ends.
 const SILENT_LIST: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_millis(250);
@@ -150,7 +150,7 @@ where
                     return event;
                 }
                 Ok(Some(Err(error))) if self.streaming && refuses_to_stream(&error) => {
-                    self.list_instead()
+                    self.list_instead();
                 }
                 Ok(Some(Err(error))) => self.failed(&error).await,
                 Ok(None) => self.events = None,
@@ -192,9 +192,12 @@ fn start<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut config = watcher::Config::default();
-    config.label_selector = Some(scope.labels.clone()).filter(|selector| !selector.is_empty());
-    config.field_selector = Some(scope.fields.clone()).filter(|selector| !selector.is_empty());
+    let selector = |text: &String| Some(text.clone()).filter(|selector| !selector.is_empty());
+    let mut config = watcher::Config {
+        label_selector: selector(&scope.labels),
+        field_selector: selector(&scope.fields),
+        ..watcher::Config::default()
+    };
     if streaming {
         config = config.streaming_lists();
     }

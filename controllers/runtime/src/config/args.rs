@@ -5,10 +5,10 @@ use super::flags::{Flag, Flags};
 use super::value::{Kind, Value};
 
 /// The flags given, in order; a flag given twice appears twice.
-pub(super) fn parse<'f>(
-    flags: &'f Flags,
+pub(super) fn parse(
+    flags: &Flags,
     args: impl IntoIterator<Item = String>,
-) -> Result<Vec<(&'f Flag, Value)>, Error> {
+) -> Result<Vec<(&Flag, Value)>, Error> {
     let mut given = Vec::new();
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
@@ -41,13 +41,12 @@ fn flag_of<'f, 'a>(flags: &'f Flags, arg: &'a str) -> Result<(&'f Flag, Option<&
         Some((name, value)) => (name, Some(value)),
         None => (dashed, None),
     };
-    let flag = match name.strip_prefix('-') {
-        Some(long) => flags.get(long),
-        None => {
-            let mut letters = name.chars();
-            let first = letters.next().filter(|_| letters.next().is_none());
-            first.and_then(|letter| flags.short(letter))
-        }
+    let flag = if let Some(long) = name.strip_prefix('-') {
+        flags.get(long)
+    } else {
+        let mut letters = name.chars();
+        let first = letters.next().filter(|_| letters.next().is_none());
+        first.and_then(|letter| flags.short(letter))
     };
     flag.map(|flag| (flag, value)).ok_or_else(|| {
         let word = name.trim_start_matches('-');

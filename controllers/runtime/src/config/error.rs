@@ -55,7 +55,7 @@ pub enum Error {
     /// A value that the key does not allow.
     #[error("{key}: {value:?}, set by {origin}, is not allowed: {allowed}")]
     BadValue {
-        /// The flag or ConfigMap key.
+        /// The flag, or the key in a file.
         key: String,
         /// Who set it.
         origin: Origin,

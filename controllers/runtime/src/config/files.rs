@@ -1,4 +1,4 @@
-//! Reads the config file (YAML) and the config folder (one file per key, a mounted ConfigMap).
+//! Reads the config file (YAML) and the config folder (one file per key, a mounted `ConfigMap`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) fn folder(path: &Path) -> Result<Entries, Error> {
         let Some(key) = file.file_name().and_then(|name| name.to_str()).map(String::from) else {
             continue;
         };
-        // `..data` and its kin are how kubelet swaps a ConfigMap's files at once.
+        // `..data` and its kin are how kubelet swaps the files of a `ConfigMap` at once.
         if key.starts_with("..") || !file.is_file() {
             continue;
         }

@@ -11,7 +11,7 @@ const AGENT: &str = include_str!("../../data/agent-flags.tsv");
 const CHART_KEYS: &str = include_str!("../../data/chart-keys.txt");
 const IGNORED_KEYS: &str = include_str!("../../data/ignored-keys.txt");
 
-/// One flag, which is also an environment variable and a ConfigMap key.
+/// One flag, which is also an environment variable and a `ConfigMap` key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flag {
     /// As on the command line, without dashes.
@@ -33,7 +33,7 @@ impl Flag {
     }
 }
 
-/// What is known about a ConfigMap key that is no flag of this program.
+/// What is known about a `ConfigMap` key that is no flag of this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foreign {
     /// Another component of the chart reads it.
@@ -98,7 +98,7 @@ impl Flags {
         nearest(name, self.iter().filter(|flag| !flag.hidden).map(|flag| flag.name.as_str()))
     }
 
-    /// Why a ConfigMap may hold a key that is not among these flags.
+    /// Why a `ConfigMap` may hold a key that is not among these flags.
     pub fn foreign(key: &str) -> Foreign {
         let elsewhere = [OPERATOR, OPERATOR_KEYS, AGENT, CHART_KEYS]
             .iter()

@@ -38,7 +38,7 @@ impl Rate {
 
     /// Waits for one more write.
     pub async fn write(&self) {
-        let wait = self.with(|bucket, now| bucket.take(now));
+        let wait = self.with(Bucket::take);
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }

@@ -31,7 +31,14 @@ pub(super) trait Probe: std::fmt::Debug + Send + Sync {
 struct Queues {
     /// Metric prefix and label name of each family.
     families: Vec<(String, &'static str)>,
-    queues: Mutex<Vec<(&'static str, Arc<Counts>, Box<dyn Probe>)>>,
+    queues: Mutex<Vec<Queue>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    name: &'static str,
+    counts: Arc<Counts>,
+    probe: Box<dyn Probe>,
 }
 
 /// What is counted about one queue.
@@ -69,8 +76,8 @@ impl Workqueues {
             durations: durations.collect(),
         });
         let mut queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.retain(|(other, ..)| *other != name);
-        queues.push((name, counts.clone(), probe));
+        queues.retain(|other| other.name != name);
+        queues.push(Queue { name, counts: counts.clone(), probe });
         counts
     }
 }
@@ -103,8 +110,8 @@ impl Collector for Queues {
         let now = tokio::time::Instant::now().into_std();
         let looks: Vec<(usize, f64, f64)> = queues
             .iter()
-            .map(|(_, _, probe)| {
-                let (depth, running) = probe.look(now);
+            .map(|queue| {
+                let (depth, running) = queue.probe.look(now);
                 let seconds = |at: &Instant| now.saturating_duration_since(*at).as_secs_f64();
                 let total = running.iter().map(seconds).fold(0.0, |sum, run| sum + run);
                 (depth, total, running.iter().map(seconds).fold(0.0, f64::max))
@@ -118,8 +125,8 @@ impl Collector for Queues {
                  metric: &dyn Fn(usize) -> Box<dyn EncodeMetric>| {
                     let name = format!("{prefix}_{name}");
                     let mut encoder = encoder.encode_descriptor(&name, help, None, kind)?;
-                    for (index, (queue, ..)) in queues.iter().enumerate() {
-                        metric(index).encode(encoder.encode_family(&[(*label, *queue)])?)?;
+                    for (index, queue) in queues.iter().enumerate() {
+                        metric(index).encode(encoder.encode_family(&[(*label, queue.name)])?)?;
                     }
                     Ok::<(), std::fmt::Error>(())
                 };
@@ -127,7 +134,7 @@ impl Collector for Queues {
             let counter = |counter: &Counter| -> Box<dyn EncodeMetric> {
                 Box::new(ConstCounter::new(counter.get()))
             };
-            let counts = |index: usize| &queues[index].1;
+            let counts = |index: usize| &queues[index].counts;
             #[expect(clippy::cast_precision_loss, reason = "a depth is far below 2^52")]
             let depth = |index: usize| gauge(looks[index].0 as f64);
             family("depth", "Keys that are ready", MetricType::Gauge, &depth)?;

@@ -47,8 +47,11 @@ impl Tracker {
 
     fn applied<K: Resource>(&mut self, object: K) -> Vec<Event<K>> {
         let meta = object.meta();
-        let now =
-            Known { uid: hash(&meta.uid), version: hash(&meta.resource_version), list: self.list };
+        let now = Known {
+            uid: hash(meta.uid.as_ref()),
+            version: hash(meta.resource_version.as_ref()),
+            list: self.list,
+        };
         let key = Key::of(&object);
         let (uid, version) = (now.uid, now.version);
         match self.known.insert(key.clone(), now) {
@@ -70,7 +73,7 @@ impl Tracker {
     }
 }
 
-fn hash(value: &Option<String>) -> u64 {
+fn hash(value: Option<&String>) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
@@ -209,7 +212,7 @@ mod tests {
                             );
                         }
                         Event::Deleted(key) => {
-                            assert!(follower.remove(&*key.name).is_some(), "seed {seed}")
+                            assert!(follower.remove(&*key.name).is_some(), "seed {seed}");
                         }
                         Event::Synced => {}
                     }

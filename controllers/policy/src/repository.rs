@@ -167,11 +167,12 @@ impl Repository {
         }
     }
 
-    /// Forgets the prefixes that no rule names any more: once the ipcache doesn't have them.
-    pub fn retire_prefixes(&mut self) {
-        for identity in self.cidrs.retire() {
-            self.remove_identity(identity);
-        }
+    /// Forgets the prefixes that no rule names any more: once the ipcache doesn't have them. True
+    /// if there were any.
+    pub fn retire_prefixes(&mut self) -> bool {
+        let gone = self.cidrs.retire();
+        gone.iter().for_each(|identity| self.remove_identity(*identity));
+        !gone.is_empty()
     }
 
     /// The labels of an identity, those of prefixes included.

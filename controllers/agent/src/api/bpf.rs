@@ -1,0 +1,158 @@
+//! What the kernel's maps hold, entry by entry.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use cilia_loader::{Conntrack, Datapath, Direction, Error, Opened, maps::names};
+use serde_json::{Value, json};
+
+use super::{Parts, failed, not_found};
+
+pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(name): Path<String>) -> Response {
+    let datapath = Arc::clone(&parts.datapath);
+    // A large map takes a while to read.
+    let asked = name.clone();
+    let read = tokio::task::spawn_blocking(move || read(&datapath, &asked)).await;
+    match read {
+        Ok(Some(Ok(entries))) => Json(json!({"name": name, "entries": entries})).into_response(),
+        Ok(Some(Err(error))) => failed(&error),
+        Ok(None) => not_found(format!("no map {name}")),
+        Err(_) => not_found(format!("map {name} could not be read")),
+    }
+}
+
+/// The entries of a map; nothing if it is none of the datapath's.
+fn read(datapath: &Datapath, name: &str) -> Option<Result<Vec<Value>, Error>> {
+    if let Some(endpoint) = name.strip_prefix(names::POLICY_PREFIX) {
+        let endpoint = endpoint.parse().ok()?;
+        return match datapath.policies() {
+            Ok(known) if !known.contains(&endpoint) => None,
+            Ok(_) => Some(policy(datapath, endpoint)),
+            Err(error) => Some(Err(error)),
+        };
+    }
+    Some(match name {
+        names::IPCACHE => ipcache(datapath),
+        names::LXC => endpoints(datapath),
+        names::LB4_SERVICES | names::LB6_SERVICES => {
+            services(datapath, name == names::LB4_SERVICES)
+        }
+        names::LB4_BACKENDS | names::LB6_BACKENDS => {
+            backends(datapath, name == names::LB4_BACKENDS)
+        }
+        names::LB4_REVERSE_NAT | names::LB6_REVERSE_NAT => {
+            rev_nat(datapath, name == names::LB4_REVERSE_NAT)
+        }
+        names::METRICS => metrics(datapath),
+        names::POLICY_MAPS => datapath
+            .policies()
+            .map(|ids| ids.into_iter().map(|id| json!({"endpoint": id})).collect()),
+        names::CT_TCP4 | names::CT_TCP6 | names::CT_ANY4 | names::CT_ANY6 => {
+            connections(datapath, name)
+        }
+        _ => return None,
+    })
+}
+
+fn sorted<K: Ord, V>(mut entries: Vec<(K, V)>) -> Vec<(K, V)> {
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    entries
+}
+
+fn ipcache(datapath: &Datapath) -> Result<Vec<Value>, Error> {
+    let entries = sorted(datapath.ipcache().entries()?);
+    let show = |((address, length), value): &(
+        (std::net::IpAddr, u8),
+        cilia_loader::RemoteEndpoint,
+    )| {
+        json!({"cidr": format!("{address}/{length}"), "identity": value.identity, "encryptkey": value.key,
+            "tunnelendpoint": value.tunnel})
+    };
+    Ok(entries.iter().map(show).collect())
+}
+
+fn policy(datapath: &Datapath, endpoint: u16) -> Result<Vec<Value>, Error> {
+    let entries = sorted(datapath.policy(endpoint)?.entries()?);
+    let show = |(key, value): &(cilia_loader::PolicyKey, cilia_loader::PolicyEntry)| {
+        json!({"deny": value.deny, "egress": key.egress, "identity": key.identity, "proto": key.proto,
+            "port": key.port, "port_prefix": key.port_prefix, "cookie": value.cookie})
+    };
+    Ok(entries.iter().map(show).collect())
+}
+
+fn endpoints(datapath: &Datapath) -> Result<Vec<Value>, Error> {
+    let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02X}")).join(":");
+    let entries = sorted(datapath.endpoints().entries()?);
+    let show = |(address, info): &(std::net::IpAddr, cilia_loader::EndpointInfo)| {
+        json!({"ip": address, "id": info.id, "identity": info.identity, "ifindex": info.ifindex,
+            "mac": mac(info.mac), "nodemac": mac(info.node_mac), "host": info.host})
+    };
+    Ok(entries.iter().map(show).collect())
+}
+
+fn services(datapath: &Datapath, v4: bool) -> Result<Vec<Value>, Error> {
+    let entries = sorted(datapath.services().entries()?);
+    let show = |(key, value): &(cilia_loader::ServiceKey, cilia_loader::ServiceEntry)| {
+        json!({"ip": key.address, "port": key.port, "proto": key.proto, "slot": key.slot, "scope": key.scope,
+            "backend": value.backend, "count": value.count, "revnat": value.rev_nat, "flags": value.flags})
+    };
+    Ok(entries.iter().filter(|(key, _)| key.address.is_ipv4() == v4).map(show).collect())
+}
+
+fn backends(datapath: &Datapath, v4: bool) -> Result<Vec<Value>, Error> {
+    let entries = sorted(datapath.backends().entries()?);
+    let show = |(id, backend): &(u32, cilia_loader::Backend)| {
+        json!({"id": id, "ip": backend.address, "port": backend.port, "proto": backend.proto,
+            "state": format!("{:?}", backend.state).to_lowercase()})
+    };
+    Ok(entries.iter().filter(|(_, backend)| backend.address.is_ipv4() == v4).map(show).collect())
+}
+
+fn rev_nat(datapath: &Datapath, v4: bool) -> Result<Vec<Value>, Error> {
+    let entries = sorted(datapath.rev_nat().entries()?);
+    let show = |(id, frontend): &(u16, cilia_loader::Frontend)| json!({"id": id, "ip": frontend.address, "port": frontend.port});
+    Ok(entries.iter().filter(|(_, frontend)| frontend.address.is_ipv4() == v4).map(show).collect())
+}
+
+fn metrics(datapath: &Datapath) -> Result<Vec<Value>, Error> {
+    let show = |(key, packets, bytes): &(cilia_loader::MetricKey, u64, u64)| json!({"reason": key.reason_text(), "direction": direction(key.direction), "packets": packets, "bytes": bytes});
+    let mut entries = datapath.metrics()?;
+    entries.sort_by_key(|(key, ..)| *key);
+    Ok(entries.iter().map(show).collect())
+}
+
+/// A direction by the name that metrics have it under.
+pub(super) fn direction(direction: Option<Direction>) -> &'static str {
+    match direction {
+        Some(Direction::Ingress) => "INGRESS",
+        Some(Direction::Egress) => "EGRESS",
+        None => "UNKNOWN",
+    }
+}
+
+fn connections(datapath: &Datapath, name: &str) -> Result<Vec<Value>, Error> {
+    let v4 = matches!(name, names::CT_TCP4 | names::CT_ANY4);
+    let tcp = matches!(name, names::CT_TCP4 | names::CT_TCP6);
+    let now = Conntrack::now();
+    let mut entries = datapath.conntrack().entries()?;
+    entries.sort_by_key(|(connection, _)| *connection);
+    let entries =
+        entries.iter().filter(|(c, _)| c.source.0.is_ipv4() == v4 && (c.proto == 6) == tcp);
+    let show = |(connection, state): &(cilia_loader::Connection, cilia_loader::ConnectionState)| {
+        let opened = match connection.opened {
+            Opened::Out => "OUT",
+            Opened::In => "IN",
+            Opened::Service => "SVC",
+        };
+        json!({"proto": connection.proto, "direction": opened,
+            "source": connection.source.0, "source_port": connection.source.1,
+            "destination": connection.destination.0, "destination_port": connection.destination.1,
+            "expires": state.expires, "remaining": i64::from(state.expires) - i64::from(now),
+            "identity": state.source_identity, "revnat": state.rev_nat, "backend": state.backend,
+            "closing": state.closing, "established": state.established,
+            "tx_flags": state.tcp_flags.0, "rx_flags": state.tcp_flags.1})
+    };
+    Ok(entries.map(show).collect())
+}

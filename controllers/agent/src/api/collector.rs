@@ -1,0 +1,182 @@
+//! The agent's metrics that are read where they are, when somebody asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cilia_loader::Datapath;
+use prometheus_client::collector::Collector as Collects;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use super::bpf::direction;
+use crate::endpoint::Endpoints;
+use crate::events::Bus;
+use crate::identity::Identities;
+use crate::ipcache::Cache;
+use crate::policy::Enforcer;
+
+/// Counters of the datapath and sizes of tables.
+#[derive(Debug)]
+pub struct Collector {
+    /// Drops and forwards.
+    pub datapath: Arc<Datapath>,
+    /// How many, and how far they are.
+    pub endpoints: Endpoints,
+    /// How many.
+    pub identities: Identities,
+    /// Policies, and what is in place.
+    pub enforcer: Enforcer,
+    /// How many addresses.
+    pub ipcache: Cache,
+    /// Events that were lost.
+    pub bus: Bus,
+}
+
+type Labels<'a> = Vec<(&'a str, String)>;
+
+struct Encoder<'a>(DescriptorEncoder<'a>);
+
+impl Encoder<'_> {
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: &[(Labels<'_>, u64)],
+    ) -> std::fmt::Result {
+        // The encoder appends `_total`.
+        let mut family = self.0.encode_descriptor(
+            name,
+            help,
+            None::<&Unit>,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (labels, value) in values {
+            ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, values: &[(Labels<'_>, i64)]) -> std::fmt::Result {
+        let mut family = self.0.encode_descriptor(
+            name,
+            help,
+            None::<&Unit>,
+            prometheus_client::metrics::MetricType::Gauge,
+        )?;
+        for (labels, value) in values {
+            ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn count(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+impl Collects for Collector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let mut encoder = Encoder(encoder);
+        let counters = self.datapath.metrics().unwrap_or_default();
+        let (mut drops, mut dropped, mut forwards, mut forwarded) =
+            (vec![], vec![], vec![], vec![]);
+        for (key, packets, bytes) in counters {
+            let way = ("direction", direction(key.direction).to_owned());
+            if key.is_drop() {
+                let labels = vec![("reason", key.reason_text()), way];
+                drops.push((labels.clone(), packets));
+                dropped.push((labels, bytes));
+            } else if key.reason == 0 {
+                forwards.push((vec![way.clone()], packets));
+                forwarded.push((vec![way], bytes));
+            }
+        }
+        encoder.counters(
+            "cilium_drop_count",
+            "Packets dropped, by reason and direction",
+            &drops,
+        )?;
+        encoder.counters(
+            "cilium_drop_bytes",
+            "Bytes dropped, by reason and direction",
+            &dropped,
+        )?;
+        encoder.counters("cilium_forward_count", "Packets forwarded, by direction", &forwards)?;
+        encoder.counters("cilium_forward_bytes", "Bytes forwarded, by direction", &forwarded)?;
+
+        let endpoints = self.endpoints.list();
+        let mut states: BTreeMap<String, i64> = BTreeMap::new();
+        for endpoint in &endpoints {
+            let name = serde_json::to_value(endpoint.state)
+                .ok()
+                .and_then(|v| v.as_str().map(str::to_owned));
+            *states.entry(name.unwrap_or_default()).or_default() += 1;
+        }
+        let states: Vec<_> =
+            states.into_iter().map(|(state, n)| (vec![("endpoint_state", state)], n)).collect();
+        encoder.gauges(
+            "cilium_endpoint",
+            "Endpoints of this node",
+            &[(vec![], count(endpoints.len()))],
+        )?;
+        encoder.gauges("cilium_endpoint_state", "Endpoints of this node by state", &states)?;
+
+        let view = self.enforcer.view().borrow().clone();
+        let enforcement = |ingress, egress| {
+            count(
+                view.endpoints
+                    .iter()
+                    .filter(|e| (e.ingress, e.egress) == (ingress, egress))
+                    .count(),
+            )
+        };
+        let enforcement = [
+            ("both", true, true),
+            ("ingress", true, false),
+            ("egress", false, true),
+            ("none", false, false),
+        ]
+        .map(|(name, ingress, egress)| {
+            (vec![("enforcement", name.to_owned())], enforcement(ingress, egress))
+        });
+        encoder.gauges(
+            "cilium_policy",
+            "Policies in use",
+            &[(vec![], count(view.policies.len()))],
+        )?;
+        let revision = i64::try_from(view.revision).unwrap_or(i64::MAX);
+        encoder.gauges(
+            "cilium_policy_max_revision",
+            "Changes of policies",
+            &[(vec![], revision)],
+        )?;
+        encoder.gauges(
+            "cilium_policy_endpoint_enforcement_status",
+            "Endpoints by what is enforced",
+            &enforcement,
+        )?;
+
+        let reserved =
+            |id: &cilia_crds::NumericIdentity| *id < cilia_crds::NumericIdentity::FIRST_ALLOCATED;
+        let identities = self.identities.snapshot();
+        let reserved = identities.keys().filter(|id| reserved(id)).count();
+        let kinds = [
+            (vec![("type", "reserved".to_owned())], count(reserved)),
+            (vec![("type", "cluster_local".to_owned())], count(identities.len() - reserved)),
+        ];
+        encoder.gauges("cilium_identity", "Identities by type", &kinds)?;
+        let addresses = count(self.ipcache.entries().len());
+        encoder.gauges(
+            "cilium_ipcache_entries",
+            "Addresses whose identity is known",
+            &[(vec![], addresses)],
+        )?;
+        encoder.counters(
+            "cilium_events_lost",
+            "Events that found the ring full",
+            &[(vec![], self.bus.lost())],
+        )
+    }
+}

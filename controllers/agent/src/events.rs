@@ -1,0 +1,107 @@
+//! Hands the datapath's events to everybody who listens: one reader of the ring, many listeners.
+//!
+//! A listener that can't follow loses events, and is told how many; the datapath never waits.
+
+mod packet;
+mod text;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use cilia_loader::Datapath;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+pub use packet::Summary;
+pub use text::line;
+
+/// Events that a listener may be behind.
+const BACKLOG: usize = 8192;
+/// Events read before others get their turn.
+const BATCH: usize = 512;
+
+/// An event with the time at which it was read.
+#[derive(Debug)]
+pub struct Event {
+    /// When it was read.
+    pub time: SystemTime,
+    /// What happened.
+    pub what: cilia_loader::Event,
+    /// The packet's addresses, ports and flags, as far as they are in its first bytes.
+    pub summary: Option<Summary>,
+}
+
+/// Events as they come; clones share them.
+#[derive(Debug, Clone)]
+pub struct Bus {
+    sender: broadcast::Sender<Arc<Event>>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self { sender: broadcast::channel(BACKLOG).0, lost: Arc::default() }
+    }
+}
+
+impl Bus {
+    /// The events from now on.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.sender.subscribe()
+    }
+
+    /// Events that found the ring full since the datapath was first loaded.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Reads the ring until `stop`.
+    pub async fn run(self, datapath: Arc<Datapath>, stop: CancellationToken) -> Result<(), Error> {
+        let ring = datapath.events().map_err(Error::Open)?;
+        let mut ring = AsyncFd::with_interest(ring, Interest::READABLE).map_err(Error::Wait)?;
+        loop {
+            let mut ready = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                ready = ring.readable_mut() => ready.map_err(Error::Wait)?,
+            };
+            let events = ready.get_inner_mut();
+            let mut read = 0;
+            while read < BATCH
+                && let Some(what) = events.next()
+            {
+                read += 1;
+                // Nobody listens: the ring is emptied all the same.
+                if self.sender.receiver_count() > 0 {
+                    let summary = packet::summary(&what);
+                    // The last listener may have gone meanwhile.
+                    let _ = self.sender.send(Arc::new(Event {
+                        time: SystemTime::now(),
+                        what,
+                        summary,
+                    }));
+                }
+            }
+            if let Ok(lost) = events.lost() {
+                self.lost.store(lost, Ordering::Relaxed);
+            }
+            if read < BATCH {
+                ready.clear_ready();
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Why events can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The ring can't be opened.
+    #[error("open the datapath's events: {0}")]
+    Open(cilia_loader::Error),
+    /// The ring can't be waited for.
+    #[error("wait for the datapath's events: {0}")]
+    Wait(std::io::Error),
+}

@@ -1,0 +1,95 @@
+//! Writes events as lines, as `cilium monitor` does, so that habits and greps carry over.
+
+use cilia_loader::event::{Matched, TraceReason};
+use cilia_loader::{Direction, Event as Datapath};
+
+use super::Event;
+
+/// The event's line.
+pub fn line(event: &Event) -> String {
+    let packet =
+        event.summary.as_ref().map_or_else(|| "[not an IP packet]".to_owned(), ToString::to_string);
+    match &event.what {
+        Datapath::Drop(drop) => format!(
+            "xx drop ({}) flow {:#x} to endpoint {}, ifindex {}, file 0:0, , identity {}->{}: {packet}",
+            drop.reason_text(),
+            drop.packet.hash,
+            drop.destination_endpoint,
+            drop.ifindex,
+            drop.source_identity,
+            drop.destination_identity,
+        ),
+        Datapath::Trace(trace) => {
+            let arrow = match trace.point {
+                0 => format!("-> endpoint {}", trace.destination_endpoint),
+                1 => "-> proxy".to_owned(),
+                2 => "-> host from".to_owned(),
+                3 => "-> stack".to_owned(),
+                4 => "-> overlay".to_owned(),
+                11 => "-> network".to_owned(),
+                13 => "-> crypto".to_owned(),
+                5 => format!("<- endpoint {}", trace.packet.endpoint),
+                6 => "<- proxy".to_owned(),
+                7 => "<- host".to_owned(),
+                8 => "<- stack".to_owned(),
+                9 => "<- overlay".to_owned(),
+                10 => "<- network".to_owned(),
+                12 => "<- crypto".to_owned(),
+                other => format!("?? {other}"),
+            };
+            let original = trace
+                .original_source
+                .map_or_else(|| "0.0.0.0".to_owned(), |address| address.to_string());
+            format!(
+                "{arrow} flow {:#x} , identity {}->{} state {} ifindex {} orig-ip {original}: {packet}",
+                trace.packet.hash,
+                trace.source_identity,
+                trace.destination_identity,
+                state(trace.reason),
+                trace.ifindex,
+            )
+        }
+        Datapath::Verdict(verdict) => {
+            let direction =
+                if verdict.direction == Direction::Ingress { "ingress" } else { "egress" };
+            let action = match (verdict.denied, verdict.audited) {
+                (_, true) => "audit",
+                (Some(_), false) => "deny",
+                (None, false) => "allow",
+            };
+            format!(
+                "Policy verdict log: flow {:#x} local EP ID {}, remote ID {}, proto {}, {direction}, action {action}, \
+                 auth: disabled, match {}, {packet}",
+                verdict.packet.hash,
+                verdict.packet.endpoint,
+                verdict.remote_identity,
+                verdict.proto,
+                matched(verdict.matched),
+            )
+        }
+    }
+}
+
+/// The state of a connection, by Cilium's name.
+fn state(reason: TraceReason) -> &'static str {
+    match reason {
+        TraceReason::New => "new",
+        TraceReason::Established => "established",
+        TraceReason::Reply => "reply",
+        TraceReason::Related => "related",
+        TraceReason::Unknown => "unknown",
+    }
+}
+
+/// The kind of rule that matched, by Cilium's name.
+pub(crate) fn matched(matched: Matched) -> &'static str {
+    match matched {
+        Matched::Nothing => "none",
+        Matched::Identity => "L3-Only",
+        Matched::IdentityAndPort => "L3-L4",
+        Matched::Port => "L4-Only",
+        Matched::All => "all",
+        Matched::IdentityAndProtocol => "L3-Proto",
+        Matched::Protocol => "Proto-Only",
+    }
+}

@@ -1,0 +1,116 @@
+//! Who is behind every address of the cluster: keeps the ipcache map equal to what slices, nodes,
+//! local endpoints and policies say.
+//!
+//! Additions are written at once; removals only after everything has been listed, so that a
+//! restart takes nobody's address away.
+
+mod source;
+mod table;
+mod writer;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cilia_crds::NumericIdentity;
+use cilia_loader::{Datapath, RemoteEndpoint};
+use cilia_policy::NamedPorts;
+use ipnet::IpNet;
+use kube::Client;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::endpoint::Endpoints;
+use crate::node::Nodes;
+use crate::readiness::Readiness;
+
+pub use source::protocol;
+use table::Table;
+pub use table::{Origin, Prefix};
+
+/// The gate that opens once the map is right.
+pub const GATE: &str = "ipcache";
+
+/// What the ipcache is fed from.
+pub struct Sources {
+    /// To watch slices or endpoints.
+    pub client: Client,
+    /// `enable-cilium-endpoint-slice`: slices are read, not endpoints.
+    pub slices: bool,
+    /// The cluster's nodes.
+    pub nodes: Nodes,
+    /// This node's endpoints.
+    pub endpoints: Endpoints,
+}
+
+/// The ipcache; clones share it.
+#[derive(Debug, Clone)]
+pub struct Cache(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    table: Mutex<Table>,
+    prefixes: mpsc::UnboundedSender<PrefixUpdate>,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<PrefixUpdate>>>,
+    names: watch::Sender<Arc<NamedPorts>>,
+}
+
+/// The prefixes that policies name, and whom to tell when the map has them.
+#[derive(Debug)]
+struct PrefixUpdate {
+    prefixes: Vec<(IpNet, NumericIdentity)>,
+    done: oneshot::Sender<bool>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        let (prefixes, inbox) = mpsc::unbounded_channel();
+        Self(Arc::new(Shared {
+            table: Mutex::default(),
+            prefixes,
+            inbox: Mutex::new(Some(inbox)),
+            names: watch::Sender::default(),
+        }))
+    }
+}
+
+impl Cache {
+    /// Keeps the map right until `stop`.
+    pub async fn run(
+        self,
+        sources: Sources,
+        datapath: Arc<Datapath>,
+        readiness: Readiness,
+        stop: CancellationToken,
+    ) {
+        writer::run(self, sources, datapath, readiness, stop).await;
+    }
+
+    /// Makes these the prefixes that policies name. Returns once the map has the new ones; true if
+    /// it has lost the others too.
+    pub async fn set_prefixes(&self, prefixes: Vec<(IpNet, NumericIdentity)>) -> bool {
+        let (done, answer) = oneshot::channel();
+        if self.0.prefixes.send(PrefixUpdate { prefixes, done }).is_err() {
+            return false;
+        }
+        answer.await.unwrap_or(false)
+    }
+
+    /// The port names of the cluster's pods, where all pods agree on the number.
+    pub fn named_ports(&self) -> watch::Receiver<Arc<NamedPorts>> {
+        self.0.names.subscribe()
+    }
+
+    /// Every prefix with who is behind it and who says so, in order.
+    pub fn entries(&self) -> Vec<(Prefix, RemoteEndpoint, Origin)> {
+        self.table(|table| table.entries())
+    }
+
+    /// Who is behind an address.
+    pub fn lookup(&self, address: IpAddr) -> Option<RemoteEndpoint> {
+        self.table(|table| table.lookup(address))
+    }
+
+    fn table<R>(&self, use_it: impl FnOnce(&mut Table) -> R) -> R {
+        use_it(&mut self.0.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,139 @@
+//! Turns slices, endpoints and nodes into what they say about prefixes.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cilia_crds::ciliumendpoint::networking::{EncryptionSpec, EndpointNetworking, NamedPort};
+use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, NumericIdentity};
+use cilia_loader::RemoteEndpoint;
+use ipnet::IpNet;
+
+use super::table::Said;
+use crate::endpoint::LocalEndpoint;
+use crate::node::{LocalNode, NodeInfo};
+
+/// The whole address as a prefix.
+pub(super) fn whole(address: IpAddr) -> (IpAddr, u8) {
+    (address, if address.is_ipv4() { 32 } else { 128 })
+}
+
+/// The endpoints of a slice. Their node is the tunnel's end, even if it is this one: the writer knows.
+pub(super) fn slice(slice: &CiliumEndpointSlice) -> Said {
+    let mut said = Said::default();
+    for endpoint in &slice.endpoints {
+        add(
+            &mut said,
+            endpoint.id,
+            endpoint.networking.as_ref(),
+            endpoint.encryption,
+            &endpoint.named_ports,
+        );
+    }
+    said
+}
+
+/// An endpoint, where there are no slices.
+pub(super) fn endpoint(endpoint: &CiliumEndpoint) -> Said {
+    let mut said = Said::default();
+    if let Some(status) = &endpoint.status {
+        let identity = status.identity.as_ref().and_then(|identity| identity.id);
+        add(
+            &mut said,
+            identity,
+            status.networking.as_ref(),
+            status.encryption,
+            &status.named_ports,
+        );
+    }
+    said
+}
+
+fn add(
+    said: &mut Said,
+    identity: Option<i64>,
+    networking: Option<&EndpointNetworking>,
+    encryption: Option<EncryptionSpec>,
+    ports: &[NamedPort],
+) {
+    let identity = identity.and_then(|id| u32::try_from(id).ok()).filter(|id| *id != 0);
+    let (Some(identity), Some(networking)) = (identity, networking) else { return };
+    let tunnel: Option<IpAddr> = networking.node.as_deref().and_then(|node| node.parse().ok());
+    let key = encryption
+        .and_then(|encryption| encryption.key)
+        .and_then(|key| u8::try_from(key).ok())
+        .unwrap_or(0);
+    let addresses =
+        networking.addressing.iter().flat_map(|pair| [&pair.ipv4, &pair.ipv6]).flatten();
+    for address in addresses.filter_map(|text| text.parse().ok()) {
+        said.prefixes.push((whole(address), RemoteEndpoint { identity, tunnel, key }));
+    }
+    said.ports.extend(ports.iter().filter_map(named_port));
+}
+
+fn named_port(port: &NamedPort) -> Option<(Arc<str>, u8, u16)> {
+    let name = port.name.as_deref().filter(|name| !name.is_empty())?;
+    Some((name.to_ascii_lowercase().into(), protocol(port.protocol.as_deref()?)?, port.port?))
+}
+
+/// The number of a protocol that pods can name ports of.
+pub fn protocol(name: &str) -> Option<u8> {
+    Some(match name {
+        "TCP" => 6,
+        "UDP" => 17,
+        "SCTP" => 132,
+        _ => return None,
+    })
+}
+
+/// The node's own endpoints: delivered without a tunnel.
+pub(super) fn local<'a>(endpoints: impl Iterator<Item = &'a LocalEndpoint>) -> Said {
+    let mut said = Said::default();
+    for endpoint in endpoints {
+        let Some(identity) = endpoint.identity else { continue };
+        let value = RemoteEndpoint { identity: identity.0, tunnel: None, key: 0 };
+        let addresses = [endpoint.ipv4.map(IpAddr::from), endpoint.ipv6.map(IpAddr::from)];
+        said.prefixes
+            .extend(addresses.into_iter().flatten().map(|address| (whole(address), value)));
+    }
+    said
+}
+
+/// The addresses of nodes. Another node's router is reached like its pods, through the tunnel.
+pub(super) fn nodes(own: Option<&LocalNode>, all: &[Arc<NodeInfo>]) -> Said {
+    let mut said = Said::default();
+    let remote =
+        |tunnel| RemoteEndpoint { identity: NumericIdentity::REMOTE_NODE.0, tunnel, key: 0 };
+    for node in all.iter().filter(|node| own.is_none_or(|own| node.name != own.name)) {
+        let routers = [
+            node.cilium_internal_ipv4.map(IpAddr::from),
+            node.cilium_internal_ipv6.map(IpAddr::from),
+        ];
+        let internal = [node.internal_ipv4.map(IpAddr::from), node.internal_ipv6.map(IpAddr::from)];
+        let tunnel = internal.into_iter().flatten().next();
+        for address in &node.addresses {
+            let tunnel = tunnel.filter(|_| routers.contains(&Some(*address)));
+            said.prefixes.push((whole(*address), remote(tunnel)));
+        }
+    }
+    if let Some(own) = own {
+        let host = RemoteEndpoint { identity: NumericIdentity::HOST.0, tunnel: None, key: 0 };
+        let listed =
+            all.iter().filter(|node| node.name == own.name).flat_map(|node| &node.addresses);
+        let addresses = own.addresses().chain(own.routers.iter().copied()).chain(listed.copied());
+        let addresses: BTreeSet<IpAddr> = addresses.collect();
+        said.prefixes.extend(addresses.into_iter().map(|address| (whole(address), host)));
+    }
+    said
+}
+
+/// The prefixes that policies name.
+pub(super) fn policy(prefixes: &[(IpNet, NumericIdentity)]) -> Said {
+    let entry = |(prefix, identity): &(IpNet, NumericIdentity)| {
+        (
+            (prefix.addr(), prefix.prefix_len()),
+            RemoteEndpoint { identity: identity.0, tunnel: None, key: 0 },
+        )
+    };
+    Said { prefixes: prefixes.iter().map(entry).collect(), ports: Vec::new() }
+}

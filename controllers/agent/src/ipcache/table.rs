@@ -1,0 +1,236 @@
+//! Decides who is behind a prefix when several sources speak of it.
+//!
+//! A source (a slice, the nodes, ...) says all that it has to say at once; what it said before is
+//! replaced. A prefix is dropped only when no source speaks of it any more: an endpoint that moves
+//! from slice to slice is never without its entry. About 90 bytes for each prefix.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cilia_loader::RemoteEndpoint;
+use cilia_policy::NamedPorts;
+
+/// An address and how many of its bits count: a key of the map.
+pub type Prefix = (IpAddr, u8);
+
+/// Who says so; the later kinds win.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Origin {
+    /// A policy names the prefix.
+    Policy,
+    /// A slice, or an endpoint where there are no slices.
+    Cluster(Arc<str>),
+    /// The cluster's nodes.
+    Nodes,
+    /// The node's own endpoints.
+    Local,
+}
+
+impl Origin {
+    /// The name that `cilia ip list` shows.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Policy => "generated",
+            Self::Cluster(_) | Self::Nodes => "custom-resource",
+            Self::Local => "agent-local",
+        }
+    }
+}
+
+/// All that a source says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) prefixes: Vec<(Prefix, RemoteEndpoint)>,
+    pub(super) ports: Vec<(Arc<str>, u8, u16)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// What is said of a prefix, the winner last.
+    claims: BTreeMap<Prefix, Vec<(Origin, RemoteEndpoint)>>,
+    by_origin: HashMap<Origin, (Vec<Prefix>, Vec<(Arc<str>, u8, u16)>)>,
+    /// How many pods give a name a number.
+    names: BTreeMap<(Arc<str>, u8), BTreeMap<u16, u32>>,
+}
+
+/// Prefixes whose entry must be looked at, and whether a port name means something else now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Touched {
+    pub(super) prefixes: BTreeSet<Prefix>,
+    pub(super) names: bool,
+}
+
+impl Table {
+    /// A source says all that it has to say; nothing, if it is gone.
+    pub(super) fn set(&mut self, origin: &Origin, said: Said) -> Touched {
+        let mut touched = Touched::default();
+        let (old, old_ports) = self.by_origin.remove(origin).unwrap_or_default();
+        let kept: BTreeSet<Prefix> = said.prefixes.iter().map(|(prefix, _)| *prefix).collect();
+        for prefix in old.iter().filter(|prefix| !kept.contains(*prefix)) {
+            if let Some(claims) = self.claims.get_mut(prefix) {
+                claims.retain(|(who, _)| who != origin);
+                if claims.is_empty() {
+                    self.claims.remove(prefix);
+                }
+                touched.prefixes.insert(*prefix);
+            }
+        }
+        for (prefix, value) in &said.prefixes {
+            let claims = self.claims.entry(*prefix).or_default();
+            if claims.iter().any(|(who, known)| who == origin && known == value) {
+                continue;
+            }
+            claims.retain(|(who, _)| who != origin);
+            // Behind all of its rank: of two slices the one that spoke last is right.
+            let rank = |origin: &Origin| match origin {
+                Origin::Policy => 0,
+                Origin::Cluster(_) => 1,
+                Origin::Nodes => 2,
+                Origin::Local => 3,
+            };
+            let at = claims.partition_point(|(who, _)| rank(who) <= rank(origin));
+            claims.insert(at, (origin.clone(), *value));
+            touched.prefixes.insert(*prefix);
+        }
+        touched.names = self.count_names(&old_ports, &said.ports);
+        if !said.prefixes.is_empty() || !said.ports.is_empty() {
+            let prefixes = said.prefixes.iter().map(|(prefix, _)| *prefix).collect();
+            self.by_origin.insert(origin.clone(), (prefixes, said.ports));
+        }
+        touched
+    }
+
+    fn count_names(&mut self, old: &[(Arc<str>, u8, u16)], new: &[(Arc<str>, u8, u16)]) -> bool {
+        if old == new {
+            return false;
+        }
+        for (name, proto, port) in new {
+            *self.names.entry((name.clone(), *proto)).or_default().entry(*port).or_default() += 1;
+        }
+        for (name, proto, port) in old {
+            let key = (name.clone(), *proto);
+            let Some(numbers) = self.names.get_mut(&key) else { continue };
+            if let Some(count) = numbers.get_mut(port) {
+                *count -= 1;
+            }
+            numbers.retain(|_, count| *count > 0);
+            if numbers.is_empty() {
+                self.names.remove(&key);
+            }
+        }
+        true
+    }
+
+    /// Port names on whose number all pods agree.
+    pub(super) fn named_ports(&self) -> NamedPorts {
+        let agreed = |(name, numbers): (&(Arc<str>, u8), &BTreeMap<u16, u32>)| match numbers.len() {
+            1 => numbers.keys().next().map(|port| (name.clone(), *port)),
+            _ => None,
+        };
+        self.names.iter().filter_map(agreed).collect()
+    }
+
+    /// What the map should say of a prefix.
+    pub(super) fn get(&self, prefix: &Prefix) -> Option<RemoteEndpoint> {
+        self.claims.get(prefix)?.last().map(|(_, value)| *value)
+    }
+
+    /// What the map should say.
+    pub(super) fn desired(&self) -> BTreeMap<Prefix, RemoteEndpoint> {
+        self.claims.keys().filter_map(|prefix| Some((*prefix, self.get(prefix)?))).collect()
+    }
+
+    pub(super) fn entries(&self) -> Vec<(Prefix, RemoteEndpoint, Origin)> {
+        let winner = |(prefix, claims): (&Prefix, &Vec<(Origin, RemoteEndpoint)>)| {
+            claims.last().map(|(origin, value)| (*prefix, *value, origin.clone()))
+        };
+        self.claims.iter().filter_map(winner).collect()
+    }
+
+    /// Who is behind an address: what the longest prefix says.
+    pub(super) fn lookup(&self, address: IpAddr) -> Option<RemoteEndpoint> {
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        (0..=longest).rev().find_map(|length| {
+            let net = ipnet::IpNet::new(address, length).ok()?.trunc();
+            self.get(&(net.addr(), length))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cilia_loader::RemoteEndpoint;
+
+    use super::{Origin, Prefix, Said, Table};
+
+    fn prefix(text: &str) -> Prefix {
+        let net: ipnet::IpNet = text.parse().expect("a prefix");
+        (net.addr(), net.prefix_len())
+    }
+
+    fn said(entries: &[(&str, u32)]) -> Said {
+        let entry = |(text, identity): &(&str, u32)| {
+            (prefix(text), RemoteEndpoint { identity: *identity, ..RemoteEndpoint::default() })
+        };
+        Said { prefixes: entries.iter().map(entry).collect(), ports: Vec::new() }
+    }
+
+    fn slice(name: &str) -> Origin {
+        Origin::Cluster(name.into())
+    }
+
+    fn identity(table: &Table, text: &str) -> Option<u32> {
+        table.get(&prefix(text)).map(|value| value.identity)
+    }
+
+    #[test]
+    fn a_move_between_slices_leaves_no_gap() {
+        let (mut table, pod) = (Table::default(), "10.0.0.1/32");
+        table.set(&slice("a"), said(&[(pod, 300)]));
+        table.set(&slice("b"), said(&[(pod, 300)]));
+        assert_eq!(identity(&table, pod), Some(300));
+        let touched = table.set(&slice("a"), said(&[]));
+        assert_eq!((touched.prefixes.len(), identity(&table, pod)), (1, Some(300)));
+        table.set(&slice("b"), said(&[]));
+        assert_eq!(identity(&table, pod), None);
+        assert!(table.claims.is_empty() && table.by_origin.is_empty());
+    }
+
+    #[test]
+    fn the_last_slice_and_the_nearer_source_win() {
+        let (mut table, pod) = (Table::default(), "10.0.0.1/32");
+        table.set(&slice("new"), said(&[(pod, 301)]));
+        table.set(&slice("old"), said(&[(pod, 300)]));
+        assert_eq!(identity(&table, pod), Some(300));
+        table.set(&slice("new"), said(&[(pod, 301)]));
+        assert_eq!(identity(&table, pod), Some(300), "a repetition is no news");
+        table.set(&slice("new"), said(&[(pod, 302)]));
+        assert_eq!(identity(&table, pod), Some(302));
+        table.set(&Origin::Local, said(&[(pod, 400)]));
+        table.set(&slice("old"), said(&[(pod, 303)]));
+        assert_eq!(identity(&table, pod), Some(400));
+        table.set(&Origin::Policy, said(&[("10.0.0.0/8", 1 << 24)]));
+        assert_eq!(
+            table.lookup("10.0.0.1".parse().expect("an address")).map(|v| v.identity),
+            Some(400)
+        );
+        assert_eq!(
+            table.lookup("10.9.0.1".parse().expect("an address")).map(|v| v.identity),
+            Some(1 << 24)
+        );
+    }
+
+    #[test]
+    fn names_count_only_where_pods_agree() {
+        let mut table = Table::default();
+        let ports = |port| Said { prefixes: Vec::new(), ports: vec![("http".into(), 6, port)] };
+        assert!(table.set(&slice("a"), ports(80)).names);
+        assert!(!table.set(&slice("a"), ports(80)).names);
+        assert_eq!(table.named_ports().len(), 1);
+        table.set(&slice("b"), ports(8080));
+        assert_eq!(table.named_ports().len(), 0);
+        table.set(&slice("b"), ports(80));
+        assert_eq!(table.named_ports().values().copied().collect::<Vec<_>>(), [80]);
+    }
+}

@@ -1,0 +1,200 @@
+//! Watches the sources of the ipcache and writes the map.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
+use cilia_loader::{Datapath, IpCache, RemoteEndpoint, converge};
+use cilia_runtime::watch::{Event, Key, watch};
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use kube::{Api, Resource};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::table::{Origin, Prefix, Said, Touched};
+use super::{Cache, GATE, Sources, source};
+use crate::readiness::Readiness;
+
+/// How often the whole map is compared, against edits by others.
+const COMPARE: Duration = Duration::from_secs(600);
+/// How long after a failed write it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How many events are taken together before the map is written.
+const BATCH: usize = 4096;
+
+/// What a slice or endpoint says, by its name; `None` is the end of the first list.
+type News = Option<(Arc<str>, Said)>;
+type Cluster = Pin<Box<dyn Stream<Item = News> + Send>>;
+
+struct Writer {
+    cache: Cache,
+    map: cilia_loader::Table<IpCache>,
+    nodes: crate::node::Nodes,
+    own: Vec<IpAddr>,
+    /// Prefixes that the map may be wrong about.
+    pending: BTreeSet<Prefix>,
+    waiting: Vec<oneshot::Sender<bool>>,
+    cluster_synced: bool,
+    settled: bool,
+}
+
+pub(super) async fn run(
+    cache: Cache,
+    sources: Sources,
+    datapath: Arc<Datapath>,
+    readiness: Readiness,
+    stop: CancellationToken,
+) {
+    let Some(mut inbox) = cache.0.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
+    else {
+        return;
+    };
+    let Sources { client, slices, nodes, endpoints } = sources;
+    let mut nodes_changed = nodes.subscribe();
+    let mut endpoints_changed = endpoints.subscribe();
+    let mut writer = Writer {
+        cache,
+        map: datapath.ipcache(),
+        own: Vec::new(),
+        nodes,
+        pending: BTreeSet::new(),
+        waiting: Vec::new(),
+        cluster_synced: false,
+        settled: false,
+    };
+    let mut cluster = cluster(client, slices);
+    let mut compare = tokio::time::interval(COMPARE);
+    compare.tick().await;
+    writer.take_nodes();
+    writer.take_local(&endpoints);
+    loop {
+        writer.write(&readiness);
+        let retry = tokio::time::sleep(RETRY);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(news) = cluster.next() => {
+                writer.take_cluster(news);
+                // A burst is written at once.
+                for _ in 0..BATCH {
+                    let Some(Some(news)) = cluster.next().now_or_never() else { break };
+                    writer.take_cluster(news);
+                }
+            }
+            Ok(()) = nodes_changed.changed() => writer.take_nodes(),
+            Ok(()) = endpoints_changed.changed() => writer.take_local(&endpoints),
+            Some(update) = inbox.recv() => {
+                writer.take(&Origin::Policy, source::policy(&update.prefixes));
+                writer.waiting.push(update.done);
+            }
+            _ = compare.tick() => writer.settled = false,
+            () = retry, if !writer.pending.is_empty() => {}
+        }
+    }
+}
+
+/// Slices, or endpoints where there are no slices.
+fn cluster(client: kube::Client, slices: bool) -> Cluster {
+    fn news<K: Resource>(event: Event<K>, said: impl Fn(&K) -> Said) -> News {
+        match event {
+            Event::Applied(object) => Some((Key::of(&object).to_string().into(), said(&object))),
+            Event::Deleted(key) => Some((key.to_string().into(), Said::default())),
+            Event::Synced => None,
+        }
+    }
+    if slices {
+        let events = watch(Api::<CiliumEndpointSlice>::all(client));
+        return Box::pin(events.map(|event| news(event, source::slice)));
+    }
+    let events = watch(Api::<CiliumEndpoint>::all(client));
+    Box::pin(events.map(|event| news(event, source::endpoint)))
+}
+
+impl Writer {
+    fn take(&mut self, origin: &Origin, said: Said) {
+        let cache = self.cache.clone();
+        let Touched { prefixes, names } = cache.table(|table| table.set(origin, said));
+        self.pending.extend(prefixes);
+        if names {
+            self.cache.0.names.send_replace(Arc::new(cache.table(|table| table.named_ports())));
+        }
+    }
+
+    fn take_cluster(&mut self, news: News) {
+        match news {
+            None => self.cluster_synced = true,
+            Some((name, said)) => self.take(&Origin::Cluster(name), said),
+        }
+    }
+
+    fn take_nodes(&mut self) {
+        let own = self.nodes.local();
+        let all = self.nodes.list();
+        self.take(&Origin::Nodes, source::nodes(own.as_deref(), &all));
+        let addresses: Vec<IpAddr> = own.iter().flat_map(|own| own.addresses()).collect();
+        if addresses != self.own {
+            self.own = addresses;
+            self.settled = false;
+        }
+    }
+
+    fn take_local(&mut self, endpoints: &crate::endpoint::Endpoints) {
+        let list = endpoints.list();
+        self.take(&Origin::Local, source::local(list.iter().map(AsRef::as_ref)));
+    }
+
+    /// What the map should say: nothing of this node is behind a tunnel.
+    fn desired(&self, value: RemoteEndpoint) -> RemoteEndpoint {
+        let tunnel = value.tunnel.filter(|node| !self.own.contains(node));
+        RemoteEndpoint { tunnel, ..value }
+    }
+
+    /// Makes the map right as far as that is known.
+    fn write(&mut self, readiness: &Readiness) {
+        // This node is known only after all nodes have been listed.
+        let complete = self.cluster_synced && self.nodes.local().is_some();
+        if complete && !self.settled {
+            let desired = self.cache.table(|table| table.desired());
+            let desired: BTreeMap<Prefix, RemoteEndpoint> =
+                desired.into_iter().map(|(prefix, value)| (prefix, self.desired(value))).collect();
+            match converge(&self.map, &desired) {
+                Ok(changes) => {
+                    tracing::info!(entries = desired.len(), ?changes, "ipcache compared");
+                    self.settled = true;
+                    self.pending.clear();
+                    readiness.open(GATE);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "ipcache not written");
+                    readiness.close(GATE, error.to_string());
+                    self.pending.extend(desired.into_keys());
+                }
+            }
+        }
+        let (mut gone, mut failed) = (Vec::new(), BTreeSet::new());
+        for prefix in std::mem::take(&mut self.pending) {
+            let Some(value) = self.cache.table(|table| table.get(&prefix)) else {
+                gone.push(prefix);
+                continue;
+            };
+            if let Err(error) = self.map.upsert(&prefix, &self.desired(value)) {
+                tracing::error!(%error, address = %prefix.0, "ipcache entry not written");
+                failed.insert(prefix);
+            }
+        }
+        // Before everything is listed, the comparison at the end of the list removes what is gone.
+        for prefix in gone.into_iter().filter(|_| self.settled) {
+            if let Err(error) = self.map.remove(&prefix) {
+                tracing::error!(%error, address = %prefix.0, "ipcache entry not removed");
+                failed.insert(prefix);
+            }
+        }
+        self.pending = failed;
+        for waiting in self.waiting.drain(..) {
+            // The one who asked may be gone: nothing to tell then.
+            let _ = waiting.send(self.settled && self.pending.is_empty());
+        }
+    }
+}

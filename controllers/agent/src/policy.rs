@@ -1,0 +1,190 @@
+//! Keeps the policy map of every local endpoint equal to what policies and identities say.
+//!
+//! One task owns the core ([`cilia_policy::Repository`]): it takes policies, identities and
+//! endpoints as they come, a burst at once, and writes what differs, additions first. No map is
+//! touched before all policies and identities have been listed, so a restart changes nothing.
+
+mod feed;
+mod lenient;
+mod realize;
+mod worker;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cilia_crds::NumericIdentity;
+use cilia_loader::Datapath;
+use cilia_policy::Config;
+use kube::Client;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::endpoint::LocalEndpoint;
+use crate::identity::Identities;
+use crate::ipcache::Cache;
+use crate::readiness::Readiness;
+
+pub use feed::Kinds;
+use realize::Order;
+
+/// The gate that opens once the maps are right.
+pub const GATE: &str = "policy";
+
+/// Why an endpoint's policy isn't in place.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The endpoint has no identity, so nothing can be said about it.
+    #[error("realize policy of endpoint {id}: it has no identity yet")]
+    NoIdentity {
+        /// The endpoint's number.
+        id: u16,
+    },
+    /// The map can't hold what the policies say.
+    #[error(
+        "realize policy of endpoint {id}: {entries} entries are needed, its map holds {most} (bpf-policy-map-max)"
+    )]
+    Overflow {
+        /// The endpoint's number.
+        id: u16,
+        /// How many entries are needed.
+        entries: usize,
+        /// How many fit.
+        most: usize,
+    },
+    /// The kernel refused.
+    #[error("realize policy of endpoint {id}: {cause}")]
+    Map {
+        /// The endpoint's number.
+        id: u16,
+        /// What the kernel said.
+        cause: String,
+    },
+    /// The agent is shutting down.
+    #[error("realize policy of endpoint {id}: the agent is stopping")]
+    Stopping {
+        /// The endpoint's number.
+        id: u16,
+    },
+}
+
+/// What policy is made from.
+pub struct Sources {
+    /// To watch policies.
+    pub client: Client,
+    /// Which kinds of policy count.
+    pub kinds: Kinds,
+    /// All identities.
+    pub identities: Identities,
+    /// Where the prefixes go that policies name.
+    pub ipcache: Cache,
+}
+
+/// Puts the policy of endpoints in place; clones share it.
+#[derive(Debug, Clone)]
+pub struct Enforcer(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    orders: mpsc::UnboundedSender<Order>,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<Order>>>,
+    view: watch::Sender<Arc<View>>,
+}
+
+/// What the API and the metrics show.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// Counts the changes of policies.
+    pub revision: u64,
+    /// Endpoints, by number.
+    pub endpoints: Vec<EndpointView>,
+    /// Policies in use.
+    pub policies: Arc<[PolicyView]>,
+    /// Policies that can't be used, with the fault.
+    pub faults: Vec<(String, String)>,
+    /// Peer selectors in use.
+    pub selectors: usize,
+}
+
+/// What is in place for an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointView {
+    /// Its number.
+    pub id: u16,
+    /// The identity whose policy it has.
+    pub identity: NumericIdentity,
+    /// The revision in its map.
+    pub revision: u64,
+    /// Whether a rule restricts what comes to it.
+    pub ingress: bool,
+    /// Whether a rule restricts what it sends.
+    pub egress: bool,
+    /// Entries of its map.
+    pub entries: usize,
+    /// Why the map isn't as it should be.
+    pub error: Option<String>,
+}
+
+/// A policy in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicyView {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its namespace; empty for what is cluster-wide.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The subjects of its rules.
+    pub subjects: Vec<String>,
+    /// What its author should know.
+    pub notes: Vec<String>,
+}
+
+impl Enforcer {
+    /// Nothing is enforced until [`Enforcer::run`].
+    pub fn new(config: Config) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let inbox = Mutex::new(Some(inbox));
+        Self(Arc::new(Shared { config, orders, inbox, view: watch::Sender::default() }))
+    }
+
+    /// Keeps the maps right until `stop`.
+    pub async fn run(
+        self,
+        sources: Sources,
+        datapath: Arc<Datapath>,
+        readiness: Readiness,
+        stop: CancellationToken,
+    ) {
+        let Some(inbox) = self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
+        worker::run(self, inbox, sources, datapath, readiness, stop).await;
+    }
+
+    /// Returns once the endpoint's map holds its policy; from then on it is kept right.
+    pub async fn realize(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
+        let id = endpoint.id;
+        let order = Order::realize(endpoint)?;
+        let (done, answer) = oneshot::channel();
+        self.0
+            .orders
+            .send(Order { done: Some(done), ..order })
+            .map_err(|_| Error::Stopping { id })?;
+        answer.await.unwrap_or(Err(Error::Stopping { id }))
+    }
+
+    /// Removes an endpoint's map.
+    pub async fn remove(&self, id: u16) {
+        let (done, answer) = oneshot::channel();
+        if self.0.orders.send(Order { done: Some(done), ..Order::remove(id) }).is_ok() {
+            // If the agent stops meanwhile, the next one finds the map without an endpoint.
+            let _ = answer.await;
+        }
+    }
+
+    /// What is in place now, and later.
+    pub fn view(&self) -> watch::Receiver<Arc<View>> {
+        self.0.view.subscribe()
+    }
+}

@@ -1,0 +1,98 @@
+//! Watches the kinds of policy that the configuration switches on, as one stream of changes.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+
+use cilia_crds::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy};
+use cilia_policy::{Config, Kind, Note, PolicyId, rule::Rule};
+use cilia_runtime::watch::{Event, Key, watch};
+use futures::{Stream, StreamExt as _, stream};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::lenient::Lenient;
+
+/// Which kinds of policy count.
+#[derive(Debug, Clone, Copy)]
+pub struct Kinds {
+    /// `enable-cilium-network-policy`.
+    pub cilium: bool,
+    /// `enable-cilium-clusterwide-network-policy`.
+    pub clusterwide: bool,
+    /// `enable-k8s-networkpolicy`.
+    pub kubernetes: bool,
+}
+
+/// A change of the policies.
+#[derive(Debug)]
+pub(super) enum News {
+    /// A policy is new or changed.
+    Policy(PolicyId, Vec<Rule>, Vec<Note>),
+    /// A policy is new or changed, and can't be used.
+    Fault(PolicyId, String),
+    /// A policy is gone.
+    Gone(PolicyId),
+    /// Every policy of one kind has been listed.
+    Synced,
+}
+
+/// Every policy, and how many kinds are to be [`News::Synced`].
+pub(super) fn policies(
+    client: &Client,
+    kinds: Kinds,
+    config: &Config,
+) -> (Pin<Box<dyn Stream<Item = News> + Send>>, usize) {
+    let mut feeds = Vec::new();
+    if kinds.cilium {
+        feeds.push(feed::<CiliumNetworkPolicy>(client, Kind::Cilium, config, |policy, config| {
+            cilia_policy::cilium(policy, config)
+        }));
+    }
+    if kinds.clusterwide {
+        feeds.push(feed::<CiliumClusterwideNetworkPolicy>(
+            client,
+            Kind::CiliumClusterwide,
+            config,
+            cilia_policy::clusterwide,
+        ));
+    }
+    if kinds.kubernetes {
+        feeds.push(feed::<NetworkPolicy>(
+            client,
+            Kind::Kubernetes,
+            config,
+            cilia_policy::kubernetes,
+        ));
+    }
+    let count = feeds.len();
+    // With no kind at all the stream still must not end.
+    (Box::pin(stream::select_all(feeds).chain(stream::pending())), count)
+}
+
+fn feed<K>(
+    client: &Client,
+    kind: Kind,
+    config: &Config,
+    parse: fn(&K, &Config) -> Result<cilia_policy::Parsed, cilia_policy::Error>,
+) -> Pin<Box<dyn Stream<Item = News> + Send>>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let config = config.clone();
+    let id = move |key: Key| PolicyId { kind, namespace: key.namespace, name: key.name };
+    let news = move |event: Event<Lenient<K>>| match event {
+        Event::Synced => News::Synced,
+        Event::Deleted(key) => News::Gone(id(key)),
+        Event::Applied(policy) => {
+            let id = id(Key::of(&policy));
+            let parsed = policy.object.map(|object| parse(&object, &config));
+            match parsed {
+                Ok(Ok(parsed)) => News::Policy(id, parsed.rules, parsed.notes),
+                Ok(Err(error)) => News::Fault(id, error.to_string()),
+                Err(error) => News::Fault(id, error),
+            }
+        }
+    };
+    Box::pin(watch(Api::<Lenient<K>>::all(client.clone())).map(news))
+}

@@ -1,0 +1,295 @@
+//! The task that owns the rules and the maps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cilia_crds::{Labels, NumericIdentity};
+use cilia_loader::Datapath;
+use cilia_policy::{CIDR_SCOPE, PolicyId, Repository};
+use futures::{FutureExt as _, StreamExt as _};
+use ipnet::IpNet;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::feed::{self, News};
+use super::realize::{Order, Plan, Realized};
+use super::{Enforcer, Error, GATE, PolicyView, Sources, View};
+use crate::readiness::Readiness;
+
+/// How often whole maps are compared, against edits by others.
+const COMPARE: Duration = Duration::from_secs(600);
+/// When a map that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// How many changes are taken together before maps are written.
+const BATCH: usize = 4096;
+
+type Identities = Arc<BTreeMap<NumericIdentity, Arc<Labels>>>;
+
+struct Worker {
+    enforcer: Enforcer,
+    datapath: Arc<Datapath>,
+    repository: Repository,
+    endpoints: BTreeMap<u16, Realized>,
+    known: Identities,
+    /// Notes and faults, by policy.
+    notes: BTreeMap<PolicyId, Vec<String>>,
+    faults: BTreeMap<PolicyId, String>,
+    waiting: Vec<(u16, oneshot::Sender<Result<(), Error>>)>,
+    plans: Vec<Plan>,
+    prefixes: Vec<(IpNet, NumericIdentity)>,
+    /// The ipcache has these prefixes and no others.
+    prefixes_settled: bool,
+    policies_changed: bool,
+    policies_shown: Arc<[PolicyView]>,
+    /// Kinds of policy that have not been listed yet.
+    unlisted: usize,
+    identities_listed: bool,
+    failed: bool,
+}
+
+pub(super) async fn run(
+    enforcer: Enforcer,
+    mut inbox: mpsc::UnboundedReceiver<Order>,
+    sources: Sources,
+    datapath: Arc<Datapath>,
+    readiness: Readiness,
+    stop: CancellationToken,
+) {
+    let Sources { client, kinds, identities, ipcache } = sources;
+    let (mut policies, unlisted) = feed::policies(&client, kinds, &enforcer.0.config);
+    let mut repository = Repository::new(enforcer.0.config.clone());
+    restore_prefixes(&mut repository, &datapath);
+    let mut worker = Worker {
+        enforcer,
+        datapath,
+        repository,
+        endpoints: BTreeMap::new(),
+        known: Identities::default(),
+        notes: BTreeMap::new(),
+        faults: BTreeMap::new(),
+        waiting: Vec::new(),
+        plans: Vec::new(),
+        prefixes: Vec::new(),
+        prefixes_settled: false,
+        policies_changed: false,
+        policies_shown: Arc::default(),
+        unlisted,
+        identities_listed: false,
+        failed: false,
+    };
+    let mut changed = identities.subscribe();
+    let mut names = ipcache.named_ports();
+    worker.repository.set_named_ports((**names.borrow_and_update()).clone());
+    let mut listed = Box::pin(async { identities.wait_synced().await }.fuse());
+    let mut compare = tokio::time::interval(COMPARE);
+    compare.tick().await;
+    loop {
+        if worker.ready() {
+            worker.settle(&ipcache).await;
+            readiness.open(GATE);
+        }
+        let retry = tokio::time::sleep(RETRY);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(news) = policies.next() => {
+                worker.take(news);
+                // A burst is compiled at once.
+                for _ in 0..BATCH {
+                    let Some(Some(news)) = policies.next().now_or_never() else { break };
+                    worker.take(news);
+                }
+            }
+            () = &mut listed => {
+                worker.identities_listed = true;
+                worker.take_identities(&identities.snapshot());
+            }
+            Ok(()) = changed.changed() => worker.take_identities(&identities.snapshot()),
+            Ok(()) = names.changed() => {
+                let names = names.borrow_and_update().clone();
+                worker.repository.set_named_ports((*names).clone());
+            }
+            Some(order) = inbox.recv() => {
+                worker.order(order);
+                while let Ok(order) = inbox.try_recv() {
+                    worker.order(order);
+                }
+            }
+            _ = compare.tick() => worker.endpoints.values_mut().for_each(Realized::compare),
+            () = retry, if worker.failed => {}
+        }
+    }
+}
+
+/// Numbers of prefixes outlive the agent in the ipcache map.
+fn restore_prefixes(repository: &mut Repository, datapath: &Datapath) {
+    let entries = match datapath.ipcache().entries() {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(%error, "numbers of prefixes not restored");
+            return;
+        }
+    };
+    for ((address, length), entry) in
+        entries.into_iter().filter(|(_, entry)| entry.identity & !0x00ff_ffff == CIDR_SCOPE)
+    {
+        if let Ok(prefix) = IpNet::new(address, length) {
+            repository.restore_prefix(prefix, NumericIdentity(entry.identity));
+        }
+    }
+}
+
+impl Worker {
+    /// Whether what is known is all there is.
+    fn ready(&self) -> bool {
+        self.unlisted == 0 && self.identities_listed
+    }
+
+    fn take(&mut self, news: News) {
+        self.policies_changed = true;
+        match news {
+            News::Policy(id, rules, notes) => {
+                for note in &notes {
+                    tracing::warn!(policy = %id, %note, "policy in part without effect");
+                }
+                self.faults.remove(&id);
+                self.notes.insert(id.clone(), notes.iter().map(ToString::to_string).collect());
+                if self.repository.set_policy(id.clone(), rules) {
+                    tracing::info!(policy = %id, revision = self.repository.revision(), "policy changed");
+                }
+            }
+            News::Fault(id, fault) => {
+                // What was in force stays in force: a typing mistake must not open what was closed.
+                tracing::warn!(policy = %id, %fault, "policy can't be used");
+                self.faults.insert(id, fault);
+            }
+            News::Gone(id) => {
+                self.faults.remove(&id);
+                self.notes.remove(&id);
+                if self.repository.remove_policy(&id) {
+                    tracing::info!(policy = %id, revision = self.repository.revision(), "policy removed");
+                }
+            }
+            News::Synced => self.unlisted = self.unlisted.saturating_sub(1),
+        }
+    }
+
+    fn take_identities(&mut self, now: &Identities) {
+        for (identity, labels) in now.iter() {
+            if self.known.get(identity).is_none_or(|known| known != labels) {
+                self.repository.set_identity(*identity, labels.clone());
+            }
+        }
+        for identity in self.known.keys().filter(|identity| !now.contains_key(identity)) {
+            // A local endpoint that still has it keeps its policy.
+            if !self.endpoints.values().any(|endpoint| endpoint.subject.identity == *identity) {
+                self.repository.remove_identity(*identity);
+            }
+        }
+        self.known = now.clone();
+    }
+
+    fn order(&mut self, order: Order) {
+        let Order { id, subject, done } = order;
+        match subject {
+            Some(subject) => {
+                match self.endpoints.get_mut(&id) {
+                    Some(realized) => realized.subject = subject,
+                    None => {
+                        self.endpoints.insert(id, Realized::new(subject));
+                    }
+                }
+                self.waiting.extend(done.map(|done| (id, done)));
+            }
+            None => {
+                self.endpoints.remove(&id);
+                if let Err(error) = self.datapath.remove_policy(id) {
+                    tracing::warn!(%error, endpoint = id, "policy map not removed");
+                }
+                if let Some(done) = done {
+                    // The one who asked may be gone: nothing to tell then.
+                    let _ = done.send(Ok(()));
+                }
+            }
+        }
+    }
+
+    /// Makes every map say what is wanted: first what is new everywhere, then the ipcache, then
+    /// what is gone. So whoever both the old and the new policy let through always passes.
+    async fn settle(&mut self, ipcache: &crate::ipcache::Cache) {
+        let mut failures = self.write();
+        let prefixes = self.repository.prefixes();
+        if !self.prefixes_settled || prefixes != self.prefixes {
+            self.prefixes_settled = ipcache.set_prefixes(prefixes.clone()).await;
+            self.prefixes = prefixes;
+        }
+        failures.append(&mut self.remove());
+        if self.prefixes_settled {
+            let local: BTreeSet<NumericIdentity> =
+                self.endpoints.values().map(|one| one.subject.identity).collect();
+            self.repository.retain_subjects(|identity| local.contains(&identity));
+            if self.repository.retire_prefixes() {
+                failures.append(&mut self.write());
+                failures.append(&mut self.remove());
+            }
+        }
+        self.failed = !failures.is_empty();
+        for (id, done) in self.waiting.drain(..) {
+            // The one who asked may be gone: nothing to tell then.
+            let _ = done.send(failures.remove(&id).map_or(Ok(()), Err));
+        }
+        self.show();
+    }
+
+    /// Writes what is new or different everywhere.
+    fn write(&mut self) -> BTreeMap<u16, Error> {
+        let mut failures = BTreeMap::new();
+        for (id, realized) in &mut self.endpoints {
+            let Some(plan) = realized.plan(*id, &mut self.repository) else { continue };
+            match plan.write(realized, &self.datapath) {
+                Ok(()) => self.plans.push(plan),
+                Err(error) => {
+                    plan.fail(realized, &self.datapath, &error);
+                    failures.insert(*id, error);
+                }
+            }
+        }
+        failures
+    }
+
+    /// Removes what is gone from the maps that have been written.
+    fn remove(&mut self) -> BTreeMap<u16, Error> {
+        let mut failures = BTreeMap::new();
+        for plan in std::mem::take(&mut self.plans) {
+            let id = plan.id;
+            let Some(realized) = self.endpoints.get_mut(&id) else { continue };
+            if let Err(error) = plan.remove(realized, &self.datapath) {
+                tracing::error!(%error, "policy not in place");
+                realized.fail(&error);
+                failures.insert(id, error);
+            }
+        }
+        failures
+    }
+
+    fn show(&mut self) {
+        if std::mem::take(&mut self.policies_changed) {
+            let policy = |(id, rules): (&PolicyId, &Vec<cilia_policy::rule::Rule>)| PolicyView {
+                kind: id.kind.name(),
+                namespace: id.namespace.to_string(),
+                name: id.name.to_string(),
+                subjects: rules.iter().map(|rule| rule.subject.to_string()).collect(),
+                notes: self.notes.get(id).cloned().unwrap_or_default(),
+            };
+            self.policies_shown = self.repository.policies().iter().map(policy).collect();
+        }
+        let view = View {
+            revision: self.repository.revision(),
+            endpoints: self.endpoints.iter().map(|(id, realized)| realized.view(*id)).collect(),
+            policies: self.policies_shown.clone(),
+            faults: self.faults.iter().map(|(id, fault)| (id.to_string(), fault.clone())).collect(),
+            selectors: self.repository.selector_count(),
+        };
+        self.enforcer.0.view.send_replace(Arc::new(view));
+    }
+}

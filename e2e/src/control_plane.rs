@@ -38,6 +38,7 @@ impl ControlPlane {
         let place = Place {
             net: layout.control_plane_network(),
             mount: None,
+            uts: None,
             pid: None,
             cgroup: format!("{}/cp", layout.cgroup()),
         };

@@ -74,7 +74,7 @@ impl Layout {
         self.pins().join("cp-net")
     }
 
-    /// Node `index`'s namespace of this kind: `net`, `mnt` or `pid`.
+    /// Node `index`'s namespace of this kind: `net`, `mnt`, `uts` or `pid`.
     pub fn node_namespace(&self, index: u8, kind: &str) -> PathBuf {
         self.pins().join(format!("{}-{kind}", node_name(index)))
     }

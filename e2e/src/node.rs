@@ -1,5 +1,5 @@
-//! Decides what a node is: namespaces of its own for network, processes and mounts, so that the
-//! usual paths and process 1 are the node's, and a cgroup; containerd, kubelet and kube-proxy run
+//! Decides what a node is: namespaces of its own for network, processes, mounts and the host's name,
+//! so that the usual paths and process 1 are the node's, and a cgroup; containerd, kubelet and kube-proxy run
 //! there with their defaults.
 
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cgroup::Cgroups;
-use crate::command::output;
+use crate::command::{command, output};
 use crate::error::io;
 use crate::layout::{HOST, Layout, node_host, node_name};
 use crate::pins::make_network;
@@ -47,6 +47,7 @@ impl Node {
         let place = Place {
             net: layout.node_namespace(index, "net"),
             mount: Some(layout.node_namespace(index, "mnt")),
+            uts: Some(layout.node_namespace(index, "uts")),
             pid: Some(layout.node_namespace(index, "pid")),
             cgroup: format!("{}/system", layout.node_cgroup(index)),
         };
@@ -89,9 +90,13 @@ impl Node {
     async fn make_namespaces(&self, cgroups: &Cgroups) -> Result<(), Error> {
         let mount = self.layout.node_namespace(self.index, "mnt");
         let pid = self.layout.node_namespace(self.index, "pid");
-        write(&mount, "")?;
-        write(&pid, "")?;
-        let outside = Place { mount: None, pid: None, ..self.place.clone() };
+        let uts = self.layout.node_namespace(self.index, "uts");
+        for pin in [&mount, &pid, &uts] {
+            write(pin, "")?;
+        }
+        let pin = format!("--uts={}", uts.display());
+        output(&mut command("unshare", [&pin, "hostname", &self.name()])).await?;
+        let outside = self.outside();
         let mount = format!("--mount={}", mount.display());
         let words = ["unshare", &mount, "--propagation=private", "true"];
         output(&mut outside.command(&words)).await?;
@@ -113,7 +118,7 @@ impl Node {
     async fn connect(&self, options: &Options) -> Result<(), Error> {
         let (net, name) = (self.place.net.display(), self.name());
         let bridge = ControlPlane::new(&self.layout).place;
-        let outside = Place { mount: None, pid: None, ..self.place.clone() };
+        let outside = self.outside();
         let [ipv4, ipv6] = self.addresses();
         let (gate4, gate6) = (self.layout.ipv4(HOST), self.layout.ipv6(HOST));
         make_network(&self.place.net).await?;
@@ -140,6 +145,11 @@ impl Node {
         let forward = "for f in ipv4/ip_forward ipv6/conf/all/forwarding; do \
                        echo 1 >/proc/sys/net/$f; done";
         output(&mut outside.command(&["sh", "-ec", forward])).await.map(drop)
+    }
+
+    /// The node's network without the rest of it.
+    fn outside(&self) -> Place {
+        Place { mount: None, uts: None, pid: None, ..self.place.clone() }
     }
 
     /// What the node finds below `/etc`.

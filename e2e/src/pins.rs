@@ -39,7 +39,7 @@ pub(crate) fn holders(pins: &Path) -> Result<BTreeSet<i32>, Error> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let kinds = ["net", "mnt", "pid"].map(|kind| entry.path().join("ns").join(kind));
+        let kinds = ["net", "mnt", "uts", "pid"].map(|kind| entry.path().join("ns").join(kind));
         if kinds.iter().filter_map(|file| identity(file)).any(|id| kept.contains(&id)) {
             found.insert(pid);
         }

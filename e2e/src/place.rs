@@ -23,6 +23,8 @@ pub struct Place {
     pub net: PathBuf,
     /// The file that keeps the mount namespace, if it is not the machine's.
     pub mount: Option<PathBuf>,
+    /// The file that keeps the namespace of the host's name, if it is not the machine's.
+    pub uts: Option<PathBuf>,
     /// The file that keeps the process namespace, if it is not the machine's.
     pub pid: Option<PathBuf>,
     /// The cgroup below which each program gets its own.
@@ -94,6 +96,7 @@ impl Place {
     fn enter(&self) -> Vec<String> {
         let mut words = vec!["nsenter".to_owned(), format!("--net={}", self.net.display())];
         words.extend(self.mount.iter().map(|mount| format!("--mount={}", mount.display())));
+        words.extend(self.uts.iter().map(|uts| format!("--uts={}", uts.display())));
         words.extend(self.pid.iter().map(|pid| format!("--pid={}", pid.display())));
         words.push("--".to_owned());
         words

@@ -16,6 +16,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),
     ("mount", "mount"),
+    ("hostname", "hostname"),
     ("iptables", "iptables"),
     ("conntrack", "conntrack"),
     ("ping", "iputils-ping"),

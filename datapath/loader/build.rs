@@ -26,9 +26,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=PATH");
 
     if Command::new("bpf-linker").arg("--version").output().is_err() {
-        return Err("bpf-linker is not in PATH: install it with `LLVM_PREFIX=/usr/lib/llvm-22 cargo \
+        return Err(
+            "bpf-linker is not in PATH: install it with `LLVM_PREFIX=/usr/lib/llvm-22 cargo \
                     install bpf-linker --version 0.13.0 --no-default-features --features llvm-22`"
-            .into());
+                .into(),
+        );
     }
     let target_dir = out.join("ebpf");
     let mut cargo = compiler()?;

@@ -28,7 +28,7 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     }
     let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
     parse::packet(skb, s)?;
-    if parse::is_neighbour_discovery(s) {
+    if parse::is_link_control(s, &config.router_v6) {
         return Ok(Verdict::PASS);
     }
     // The endpoint is the one whose address it is, if this is its device.

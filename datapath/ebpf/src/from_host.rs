@@ -26,7 +26,7 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     }
     let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
     parse::addresses(skb, s)?;
-    if is_link_scope(s) {
+    if parse::is_link_scope(s) {
         return Ok(Verdict::PASS);
     }
     // What the stack forwards for a pod keeps the pod's identity.
@@ -46,15 +46,3 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
         _ => Err(Drop(reason::UNROUTABLE)),
     }
 }
-
-/// Multicast and link-local addresses, which routers do not forward.
-#[inline(always)]
-fn is_link_scope(s: &Scratch) -> bool {
-    let [first, second, ..] = s.daddr[0].to_ne_bytes();
-    if s.v6() {
-        first == 0xff || (first == 0xfe && second & 0xc0 == 0x80)
-    } else {
-        first >= 224 || (first == 169 && second == 254)
-    }
-}
-

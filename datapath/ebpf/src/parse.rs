@@ -1,9 +1,9 @@
 //! Reads a packet's heads: addresses, protocol, ports, and what an ICMP error is about.
 
-use cilia_maps::{FAMILY_V4, FAMILY_V6, reason};
+use cilia_maps::{Address, FAMILY_V4, FAMILY_V6, reason};
 
 use crate::frag;
-use crate::scratch::{FIRST, LATER, Scratch};
+use crate::scratch::{FIRST, LATER, Scratch, WHOLE};
 use crate::skb::{L3, Skb};
 use crate::verdict::Drop;
 
@@ -39,8 +39,13 @@ const ICMP_PARAMETER: u8 = 12;
 const ICMP6_LAST_ERROR: u8 = 4;
 const ICMP6_ECHO: u8 = 128;
 const ICMP6_ECHO_REPLY: u8 = 129;
+const ICMP6_FIRST_LISTENER: u8 = 130;
+const ICMP6_LAST_LISTENER: u8 = 132;
 const ICMP6_FIRST_ND: u8 = 133;
 const ICMP6_LAST_ND: u8 = 137;
+const ICMP6_LISTENER_V2: u8 = 143;
+/// Neighbour discovery has it, and nothing that a router forwarded.
+const ON_LINK: u8 = 255;
 /// Size of an ICMP head, after which an error quotes a packet.
 const ICMP_HEAD: u32 = 8;
 
@@ -145,6 +150,7 @@ fn ipv4(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
     s.saddr = [head.saddr, 0, 0, 0];
     s.daddr = [head.daddr, 0, 0, 0];
     s.proto = head.proto;
+    s.hop_limit = head.ttl;
     s.l4 = L3 + head_len;
     let fragment = u16::from_be(head.fragment);
     if fragment & V4_OFFSET_MASK != 0 {
@@ -162,6 +168,7 @@ fn ipv6(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
     s.family = FAMILY_V6;
     s.saddr = head.saddr;
     s.daddr = head.daddr;
+    s.hop_limit = head.hop_limit;
     let mut next = head.next;
     let mut offset = L3 + IPV6_HEAD;
     for _ in 0..MAX_EXTENSIONS {
@@ -312,13 +319,39 @@ fn quoted_ports(skb: Skb, s: &mut Scratch, l4: u32, proto: u8) -> Option<()> {
     Some(())
 }
 
-/// Whether the packet is neighbour discovery, which no policy is about.
+/// Whether the packet is neighbour discovery by a node on this link.
 #[inline(always)]
 pub fn is_neighbour_discovery(s: &Scratch) -> bool {
-    s.proto == ICMPV6
-        && s.fragment == crate::scratch::WHOLE
+    is_icmp6(s)
+        && s.hop_limit == ON_LINK
         && s.icmp_type >= ICMP6_FIRST_ND
         && s.icmp_type <= ICMP6_LAST_ND
+}
+
+/// Whether the packet is about this link only, so that no policy is about it: neighbour discovery
+/// with the link or the router, multicast listener reports.
+#[inline(always)]
+pub fn is_link_control(s: &Scratch, router: &Address) -> bool {
+    let listener = s.icmp_type == ICMP6_LISTENER_V2
+        || (s.icmp_type >= ICMP6_FIRST_LISTENER && s.icmp_type <= ICMP6_LAST_LISTENER);
+    (is_neighbour_discovery(s) && (is_link_scope(s) || s.daddr == *router))
+        || (is_icmp6(s) && listener && is_link_scope(s))
+}
+
+#[inline(always)]
+fn is_icmp6(s: &Scratch) -> bool {
+    s.proto == ICMPV6 && s.fragment == WHOLE
+}
+
+/// Whether the destination is an address that routers do not forward to.
+#[inline(always)]
+pub fn is_link_scope(s: &Scratch) -> bool {
+    let [a, b, c, d] = s.daddr[0].to_ne_bytes();
+    if s.v6() {
+        (a == 0xff && b & 0xf <= 2) || (a == 0xfe && b & 0xc0 == 0x80)
+    } else {
+        (a == 224 && b == 0 && c == 0) || (a == 169 && b == 254) || a & b & c & d == 255
+    }
 }
 
 /// The ICMP type that a later fragment's datagram has, as far as its ports tell.

@@ -93,6 +93,7 @@ pub struct Scratch {
     pub tcp_flags: u8,
     pub icmp_type: u8,
     pub icmp_code: u8,
+    pub hop_limit: u8,
     /// An endpoint talks to itself through a service.
     pub loopback: u8,
     /// Came out of the tunnel.
@@ -113,7 +114,6 @@ pub struct Scratch {
     pub nat_addr: Address,
     pub nat_port: u16,
     pub backend_state: u8,
-    pub pad: u8,
 
     pub key4: Key4,
     pub key6: Key6,

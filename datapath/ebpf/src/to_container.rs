@@ -27,7 +27,8 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     }
     let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
     parse::packet(skb, s)?;
-    if parse::is_neighbour_discovery(s) {
+    // What the host sends on the link itself is not for any one endpoint.
+    if parse::is_neighbour_discovery(s) || parse::is_link_scope(s) {
         return Ok(Verdict::PASS);
     }
     s.src_label = match ipcache::local(s, s.saddr) {

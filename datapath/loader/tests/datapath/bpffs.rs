@@ -29,8 +29,7 @@ impl BpfFs {
     }
 
     pub(crate) fn load_sized(&self, node: NodeConfig, sizes: MapSizes) -> Datapath {
-        let config =
-            Config { bpf_root: self.path().into(), ipv4: true, ipv6: true, sizes, node };
+        let config = Config { bpf_root: self.path().into(), ipv4: true, ipv6: true, sizes, node };
         Datapath::load(&config).unwrap_or_else(|error| {
             let mut text = error.to_string();
             let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);

@@ -2,4 +2,13 @@
 //! namespaces. Needs root.
 
 mod bpffs;
+mod capture;
+mod classifiers;
+mod cluster;
+mod forwarding;
 mod loading;
+mod namespace;
+mod packet;
+mod policies;
+mod services;
+mod traffic;

@@ -1,0 +1,420 @@
+//! One packet, one program: what it says, what it makes of the packet, what it tells.
+
+use std::net::IpAddr;
+
+use cilia_loader::maps::reason;
+use cilia_loader::{
+    Backend, BackendState, Datapath, EndpointInfo, Event, Frontend, Hook, NodeConfig, PolicyEntry,
+    PolicyKey, RemoteEndpoint, ServiceEntry, ServiceKey,
+};
+
+use crate::bpffs::BpfFs;
+use crate::namespace::Namespace;
+use crate::packet::{ACK, ICMP, ICMPV6, Packet, RST, Seen, TCP, UDP, see};
+
+const PASS: u32 = 0;
+const DROP: u32 = 2;
+const REDIRECT: u32 = 7;
+
+const A4: &str = "10.0.0.10";
+const A6: &str = "fd00::10";
+const B4: &str = "10.0.0.11";
+const B6: &str = "fd00::11";
+const REMOTE4: &str = "10.0.1.12";
+const WORLD4: &str = "192.0.2.1";
+const WORLD6: &str = "2001:db8::1";
+const VIP4: &str = "10.96.0.10";
+const VIP6: &str = "fd00:ffff::10";
+const A: u16 = 10;
+const B: u16 = 11;
+const ID_A: u32 = 300;
+const ID_B: u32 = 301;
+const ID_REMOTE: u32 = 302;
+const MAC_B: [u8; 6] = [2, 0, 0, 0, 1, 1];
+const NODE_MAC: [u8; 6] = [2, 0, 0, 0, 9, 9];
+
+/// A node whose only device is `lo`, which is the device of every endpoint.
+struct Bench {
+    netns: Namespace,
+    datapath: Datapath,
+    events: std::sync::Mutex<cilia_loader::Events>,
+    _bpf: BpfFs,
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bpf = BpfFs::mount();
+        let router_v6 = Some("fd00::1".parse().unwrap());
+        let datapath = bpf.load(NodeConfig { router_v6, ..NodeConfig::default() });
+        let (mac, node_mac) = (MAC_B, NODE_MAC);
+        for (address, id, identity) in [(A4, A, ID_A), (A6, A, ID_A), (B4, B, ID_B), (B6, B, ID_B)]
+        {
+            let info = EndpointInfo { id, ifindex: 1, mac, node_mac, identity, host: false };
+            datapath.endpoints().upsert(&ip(address), &info).unwrap();
+        }
+        let remote = RemoteEndpoint { identity: ID_REMOTE, ..RemoteEndpoint::default() };
+        datapath.ipcache().upsert(&(ip("10.0.1.0"), 24), &remote).unwrap();
+        for endpoint in [A, B] {
+            datapath.policy(endpoint).unwrap();
+        }
+        let events = std::sync::Mutex::new(datapath.events().unwrap());
+        Self { netns: Namespace::new(), datapath, events, _bpf: bpf }
+    }
+
+    fn open() -> Self {
+        let bench = Self::new();
+        for endpoint in [A, B] {
+            for egress in [false, true] {
+                bench.rule(endpoint, PolicyKey::all(0, egress), false);
+            }
+        }
+        bench
+    }
+
+    fn rule(&self, endpoint: u16, key: PolicyKey, deny: bool) {
+        let table = self.datapath.policy(endpoint).unwrap();
+        table.upsert(&key, &PolicyEntry { deny, cookie: 0 }).unwrap();
+    }
+
+    fn run(&self, hook: Hook, frame: &[u8]) -> (u32, Vec<u8>) {
+        self.netns.run(|| self.datapath.run(hook, 1, frame)).unwrap()
+    }
+
+    /// The reason of the drop, or what left the program.
+    fn out(&self, packet: &Packet) -> Result<(u32, Vec<u8>), u8> {
+        self.through(Hook::FromContainer, &packet.frame())
+    }
+
+    fn through(&self, hook: Hook, frame: &[u8]) -> Result<(u32, Vec<u8>), u8> {
+        let mut events = self.events.lock().unwrap();
+        while events.next().is_some() {}
+        let (code, frame) = self.run(hook, frame);
+        if code != DROP {
+            return Ok((code, frame));
+        }
+        while let Some(event) = events.next() {
+            if let Event::Drop(drop) = event {
+                return Err(drop.reason);
+            }
+        }
+        panic!("a drop without its event");
+    }
+
+    fn verdict(&self, packet: &Packet) -> Result<u32, u8> {
+        self.out(packet).map(|(code, _)| code)
+    }
+
+    fn seen(&self, packet: &Packet) -> Seen {
+        see(&self.out(packet).unwrap_or_else(|reason| panic!("dropped for {reason}")).1)
+    }
+
+    fn service(&self, front: &str, proto: u8, number: u16, to: &str) {
+        let key = ServiceKey { address: ip(front), port: 80, proto, slot: 0, scope: 0 };
+        let entry = ServiceEntry { count: 1, rev_nat: number, ..ServiceEntry::default() };
+        let id = u32::from(number);
+        let state = BackendState::Active;
+        let backend = Backend { address: ip(to), port: 8080, proto, state, zone: 0 };
+        self.datapath.backends().upsert(&id, &backend).unwrap();
+        let frontend = Frontend { address: ip(front), port: 80 };
+        self.datapath.rev_nat().upsert(&number, &frontend).unwrap();
+        let slot = ServiceEntry { backend: id, ..entry };
+        self.datapath.services().upsert(&ServiceKey { slot: 1, ..key }, &slot).unwrap();
+        self.datapath.services().upsert(&key, &entry).unwrap();
+    }
+}
+
+#[test]
+fn what_leaves_a_pod_and_what_does_not() {
+    let bench = Bench::open();
+    let udp = Packet::new(UDP, A4, B4);
+    let udp6 = Packet::new(UDP, A6, B6);
+    let later = Some((1480, false));
+    let cases = [
+        ("to a pod here", udp.clone(), Ok(REDIRECT)),
+        ("to a pod here, IPv6", udp6.clone(), Ok(REDIRECT)),
+        ("to the world", Packet::new(TCP, A4, WORLD4), Ok(PASS)),
+        ("to the world, IPv6", Packet::new(TCP, A6, WORLD6), Ok(PASS)),
+        ("another's address", Packet::new(UDP, "10.0.0.99", B4), Err(reason::INVALID_SIP)),
+        ("another's address, IPv6", Packet::new(UDP, "fd00::99", B6), Err(reason::INVALID_SIP)),
+        ("at its last hop", Packet { ttl: 1, ..udp.clone() }, Err(reason::TTL_EXCEEDED)),
+        ("at its last hop, IPv6", Packet { ttl: 1, ..udp6.clone() }, Err(reason::TTL_EXCEEDED)),
+        ("into the tunnel", Packet { dport: 8472, ..udp.clone() }, Err(reason::ENCAP_PROHIBITED)),
+        ("a protocol without ports", Packet::new(89, A4, B4), Err(reason::CT_UNKNOWN_PROTO)),
+        (
+            "a fragment without its first",
+            Packet { fragment: later, ..udp.clone() },
+            Err(reason::FRAG_NOT_FOUND),
+        ),
+        ("the first", Packet { fragment: Some((0, true)), ..udp.clone() }, Ok(REDIRECT)),
+        ("then the later", Packet { fragment: later, ..udp }, Ok(REDIRECT)),
+        ("the first, IPv6", Packet { fragment: Some((0, true)), ..udp6.clone() }, Ok(REDIRECT)),
+        ("then the later, IPv6", Packet { fragment: later, ..udp6.clone() }, Ok(REDIRECT)),
+        (
+            "neighbour discovery on the link",
+            Packet { icmp: (135, 0), ttl: 255, ..Packet::new(ICMPV6, "fe80::1", "ff02::1") },
+            Ok(PASS),
+        ),
+        (
+            "the same dressed up for the world",
+            Packet { icmp: (135, 0), ttl: 255, ..Packet::new(ICMPV6, "fe80::1", WORLD6) },
+            Err(reason::INVALID_SIP),
+        ),
+    ];
+    for (name, packet, want) in cases {
+        assert_eq!(bench.verdict(&packet), want, "{name}");
+    }
+}
+
+#[test]
+fn malformed_frames() {
+    let bench = Bench::open();
+    let udp = Packet::new(UDP, A4, B4).frame();
+    let udp6 = Packet::new(UDP, A6, B6).frame();
+    let patched = |frame: &[u8], at: usize, value: u8| {
+        let mut frame = frame.to_vec();
+        frame[at] = value;
+        frame
+    };
+    let mut arp = patched(&udp, 13, 6);
+    arp[14..].fill(0);
+    let cases: [(&str, Vec<u8>, Result<u32, u8>); 7] = [
+        ("ARP", arp, Ok(PASS)),
+        ("not IP", patched(&udp, 13, 0x42), Err(reason::UNKNOWN_L3)),
+        ("an IP head too short", patched(&udp, 14, 0x44), Err(reason::INVALID)),
+        ("cut before the ports", udp[..36].to_vec(), Err(reason::CT_INVALID_HDR)),
+        ("TCP without its flags", patched(&udp[..44], 23, TCP), Err(reason::CT_INVALID_HDR)),
+        (
+            "an extension head beyond the end",
+            patched(&udp6[..55], 20, 60),
+            Err(reason::INVALID_EXTHDR),
+        ),
+        ("IPv6 cut before the ports", udp6[..56].to_vec(), Err(reason::CT_INVALID_HDR)),
+    ];
+    for (name, frame, want) in cases {
+        let got = bench.through(Hook::FromContainer, &frame).map(|(code, _)| code);
+        assert_eq!(got, want, "{name}");
+    }
+}
+
+#[test]
+fn a_packet_for_a_pod_here_gets_its_macs_and_one_hop_less() {
+    let bench = Bench::open();
+    for packet in [Packet::new(TCP, A4, B4), Packet::new(UDP, A6, B6)] {
+        let seen = bench.seen(&packet);
+        assert_eq!((&seen.macs[..6], &seen.macs[6..]), (&MAC_B[..], &NODE_MAC[..]));
+        assert_eq!((seen.ttl, seen.from, seen.to), (63, packet.from, packet.to));
+    }
+}
+
+#[test]
+fn policy_takes_the_narrower_rule_and_any_denial() {
+    let (tcp, all) = (PolicyKey { proto: TCP, ..PolicyKey::all(0, true) }, PolicyKey::all(0, true));
+    let port = PolicyKey::port(0, true, TCP, 80);
+    let peer = PolicyKey::all(ID_B, true);
+    let peer_port = PolicyKey::port(ID_B, true, TCP, 80);
+    let range = PolicyKey { proto: TCP, port: 64, port_prefix: 10, ..PolicyKey::all(0, true) };
+    let (allow, deny) = (false, true);
+    let (none, denied) = (Err(reason::POLICY), Err(reason::POLICY_DENY));
+    let cases: [(&str, &[(PolicyKey, bool)], Result<u32, u8>); 14] = [
+        ("no rule", &[], none),
+        ("everything", &[(all, allow)], Ok(REDIRECT)),
+        ("the peer", &[(peer, allow)], Ok(REDIRECT)),
+        ("the peer's port", &[(peer_port, allow)], Ok(REDIRECT)),
+        ("the port", &[(port, allow)], Ok(REDIRECT)),
+        ("the protocol", &[(tcp, allow)], Ok(REDIRECT)),
+        ("a range with the port", &[(range, allow)], Ok(REDIRECT)),
+        ("another port", &[(PolicyKey::port(0, true, TCP, 81), allow)], none),
+        ("another protocol", &[(PolicyKey::port(0, true, UDP, 80), allow)], none),
+        ("another peer", &[(PolicyKey::all(ID_A, true), allow)], none),
+        ("the other direction", &[(PolicyKey::all(0, false), allow)], none),
+        ("the peer denied, its port allowed to all", &[(peer, deny), (port, allow)], denied),
+        ("the port denied to all, the peer allowed", &[(port, deny), (peer, allow)], denied),
+        ("a range denied within what is allowed", &[(all, allow), (range, deny)], denied),
+    ];
+    for (name, rules, want) in cases {
+        let bench = Bench::new();
+        bench.rule(B, PolicyKey::all(0, false), allow);
+        for &(key, deny) in rules {
+            bench.rule(A, key, deny);
+        }
+        assert_eq!(bench.verdict(&Packet::new(TCP, A4, B4)), want, "{name}");
+    }
+}
+
+#[test]
+fn policy_knows_icmp_by_its_type() {
+    let bench = Bench::new();
+    bench.rule(B, PolicyKey::all(0, false), false);
+    for (proto, kind) in [(ICMP, 8), (ICMPV6, 128)] {
+        bench.rule(A, PolicyKey::port(ID_B, true, proto, kind), false);
+    }
+    let ping = Packet::new(ICMP, A4, B4);
+    let ping6 = Packet { icmp: (128, 0), ..Packet::new(ICMPV6, A6, B6) };
+    assert_eq!(bench.verdict(&ping), Ok(REDIRECT));
+    assert_eq!(bench.verdict(&ping6), Ok(REDIRECT));
+    let timestamp = Packet { icmp: (13, 0), ..ping.clone() };
+    assert_eq!(bench.verdict(&timestamp), Err(reason::POLICY));
+    // Path MTU discovery works whatever the policy.
+    let too_big = Packet::new(UDP, B4, A4).error(A4, 3, 4);
+    bench.rule(A, PolicyKey { proto: ICMP, ..PolicyKey::all(0, true) }, true);
+    assert_eq!(bench.verdict(&too_big), Ok(REDIRECT));
+    assert_eq!(bench.verdict(&ping), Err(reason::POLICY_DENY));
+}
+
+#[test]
+fn an_endpoint_without_policy_map_is_not_ready() {
+    let bench = Bench::open();
+    bench.datapath.remove_policy(A).unwrap();
+    assert_eq!(bench.verdict(&Packet::new(TCP, A4, B4)), Err(reason::EP_NOT_READY));
+}
+
+#[test]
+fn the_side_that_was_asked_may_answer() {
+    let bench = Bench::new();
+    bench.rule(A, PolicyKey::all(ID_B, true), false);
+    bench.rule(B, PolicyKey::all(ID_A, false), false);
+    for ask in [
+        Packet::new(TCP, A4, B4),
+        Packet::new(UDP, A6, B6),
+        Packet::new(ICMP, A4, B4),
+        Packet { icmp: (128, 0), ..Packet::new(ICMPV6, A6, B6) },
+    ] {
+        let answer = ask.reply();
+        assert_eq!(bench.verdict(&answer), Err(reason::POLICY), "unasked, {}", ask.proto);
+        assert_eq!(bench.verdict(&ask), Ok(REDIRECT), "{}", ask.proto);
+        assert_eq!(bench.verdict(&answer), Ok(REDIRECT), "{}", ask.proto);
+        let other = Packet { sport: answer.sport + 1, dport: answer.dport + 1, ..answer };
+        let other = Packet { icmp: ask.icmp, ..other };
+        assert_eq!(bench.verdict(&other), Err(reason::POLICY), "another, {}", ask.proto);
+    }
+}
+
+#[test]
+fn an_error_passes_if_it_is_about_a_known_connection() {
+    let bench = Bench::new();
+    bench.rule(A, PolicyKey::all(ID_B, true), false);
+    bench.rule(B, PolicyKey::all(ID_A, false), false);
+    for (ask, by, kind) in [(Packet::new(UDP, A4, B4), B4, 3), (Packet::new(UDP, A6, B6), B6, 1)] {
+        let error = ask.error(by, kind, 3);
+        assert_eq!(bench.verdict(&error), Err(reason::POLICY), "about nothing");
+        assert_eq!(bench.verdict(&ask), Ok(REDIRECT));
+        assert_eq!(bench.verdict(&error), Ok(REDIRECT));
+    }
+}
+
+#[test]
+fn a_reset_ends_a_connection_that_was_never_answered() {
+    let bench = Bench::open();
+    let syn = Packet::new(TCP, A4, B4);
+    let entry = |bench: &Bench| {
+        let now = cilia_loader::Conntrack::now();
+        let entries = bench.datapath.conntrack().entries().unwrap();
+        assert_eq!(entries.len(), 2);
+        entries.iter().map(|(_, state)| (state.closing, state.expires - now)).max().unwrap()
+    };
+    assert_eq!(bench.verdict(&syn), Ok(REDIRECT));
+    let (closing, life) = entry(&bench);
+    assert!(!closing && (58..=60).contains(&life), "{life}");
+    assert_eq!(bench.verdict(&Packet { tcp_flags: ACK, ..syn.clone() }), Ok(REDIRECT));
+    assert!(entry(&bench).1 > 7000);
+    assert_eq!(bench.verdict(&Packet { tcp_flags: RST, ..syn.clone() }), Ok(REDIRECT));
+    let (closing, life) = entry(&bench);
+    assert!(closing && life <= 10, "{life}");
+    // The same ports begin anew.
+    assert_eq!(bench.verdict(&syn), Ok(REDIRECT));
+    let (closing, life) = entry(&bench);
+    assert!(!closing && life > 50, "{life}");
+    let later = cilia_loader::Conntrack::now() + 10_000;
+    assert_eq!(bench.datapath.conntrack().gc(later).unwrap().removed, 2);
+}
+
+#[test]
+fn a_service_is_translated_there_and_back() {
+    let bench = Bench::open();
+    for (front, client, backend, proto, number) in [
+        (VIP4, A4, B4, TCP, 1),
+        (VIP4, A4, B4, UDP, 2),
+        (VIP6, A6, B6, TCP, 3),
+        (VIP6, A6, B6, UDP, 4),
+    ] {
+        bench.service(front, proto, number, backend);
+        let ask = Packet::new(proto, client, front);
+        let seen = bench.seen(&ask);
+        assert_eq!((seen.from, seen.to), (ip(client), ip(backend)));
+        assert_eq!(seen.ports, (40_000, 8080));
+        let answer = Packet { from: ip(backend), sport: 8080, ..ask.reply() };
+        let seen = bench.seen(&answer);
+        assert_eq!((seen.from, seen.to), (ip(front), ip(client)));
+        assert_eq!(seen.ports, (80, 40_000));
+
+        // The backend's error is about what the client sent, and comes from where it sent it.
+        let sent = Packet { to: ip(backend), dport: 8080, ..ask.clone() };
+        let error = sent.error(backend, if proto == 0 || client == A4 { 3 } else { 1 }, 3);
+        let seen = bench.seen(&error);
+        assert_eq!((seen.from, seen.to), (ip(front), ip(client)));
+        let (to_at, port_at) = if client == A4 { (24, 30) } else { (32, 50) };
+        let quoted: &[u8] = &seen.l4[to_at..];
+        match ip(front) {
+            IpAddr::V4(front) => assert_eq!(quoted[..4], front.octets()),
+            IpAddr::V6(front) => assert_eq!(quoted[..16], front.octets()),
+        }
+        assert_eq!(seen.l4[port_at..port_at + 2], 80u16.to_be_bytes());
+    }
+    // A direct connection to the same backend is left alone.
+    let direct = Packet { sport: 41_000, dport: 8080, ..Packet::new(TCP, A4, B4) };
+    assert_eq!(bench.seen(&direct).to, ip(B4));
+    let seen = bench.seen(&direct.reply());
+    assert_eq!((seen.from, seen.ports.0), (ip(B4), 8080));
+}
+
+#[test]
+fn a_pod_behind_its_own_service_meets_itself() {
+    let bench = Bench::new();
+    for (front, client, number) in [(VIP4, A4, 1), (VIP6, A6, 2)] {
+        bench.service(front, UDP, number, client);
+        let ask = Packet::new(UDP, client, front);
+        let seen = bench.seen(&ask);
+        assert_eq!((seen.to, seen.ports), (ip(client), (40_000, 8080)));
+        assert_ne!(seen.from, ip(client));
+        let answer = Packet { from: ip(client), to: seen.from, sport: 8080, ..ask.reply() };
+        let seen = bench.seen(&answer);
+        assert_eq!((seen.from, seen.to), (ip(front), ip(client)));
+        assert_eq!(seen.ports, (80, 40_000));
+        let unasked = Packet { sport: 8081, ..answer };
+        assert_eq!(bench.verdict(&unasked), Err(reason::UNROUTABLE));
+    }
+}
+
+#[test]
+fn what_comes_through_the_stack_is_judged_by_its_source() {
+    let bench = Bench::new();
+    let host = EndpointInfo { host: true, ..EndpointInfo::default() };
+    bench.datapath.endpoints().upsert(&ip("10.0.0.1"), &host).unwrap();
+    let to = |from: &str| {
+        let packet = Packet::new(TCP, from, B4);
+        bench.through(Hook::ToContainer, &packet.frame()).map(|(code, _)| code)
+    };
+    for (from, identity) in [("10.0.0.1", 1), (REMOTE4, ID_REMOTE), (WORLD4, 9), (A4, ID_A)] {
+        assert_eq!(to(from), Err(reason::POLICY), "{from}");
+        bench.rule(B, PolicyKey::port(identity, false, TCP, 80), false);
+        assert_eq!(to(from), Ok(PASS), "{from}");
+    }
+    let stray = Packet::new(TCP, WORLD4, "10.0.0.99");
+    assert_eq!(bench.through(Hook::ToContainer, &stray.frame()), Err(reason::UNROUTABLE));
+}
+
+#[test]
+fn a_host_packet_to_nobody_does_not_come_round_again() {
+    let bench = Bench::open();
+    let stray = Packet::new(TCP, "10.0.0.1", "10.0.7.7");
+    assert_eq!(bench.through(Hook::FromHost, &stray.frame()), Err(reason::UNROUTABLE));
+    let report = Packet { icmp: (143, 0), ..Packet::new(ICMPV6, "fe80::1", "ff02::16") };
+    assert_eq!(bench.run(Hook::FromHost, &report.frame()).0, PASS);
+    // Without a tunnel there is no identity to trust.
+    let frame = Packet::new(TCP, REMOTE4, B4).frame();
+    assert_eq!(bench.through(Hook::FromOverlay, &frame), Err(reason::NO_TUNNEL_KEY));
+}

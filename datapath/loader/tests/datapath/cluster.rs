@@ -1,0 +1,211 @@
+//! Two nodes with pods: namespaces, veths, a VXLAN device, and the real datapath on them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use cilia_loader::{
+    Datapath, EndpointInfo, Event, Events, NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint,
+};
+
+use crate::bpffs::BpfFs;
+use crate::namespace::Namespace;
+
+/// How long a test waits for what must happen.
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
+/// How long it waits for what must not.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A node: its namespace is what hosts and routes, its datapath what forwards.
+pub(crate) struct Node {
+    pub(crate) netns: Namespace,
+    pub(crate) datapath: Datapath,
+    pub(crate) config: NodeConfig,
+    number: u8,
+    // Unmounted after the datapath is closed.
+    bpf: BpfFs,
+}
+
+/// A pod on a node.
+pub(crate) struct Pod {
+    pub(crate) netns: Namespace,
+    pub(crate) id: u16,
+    pub(crate) identity: u32,
+    pub(crate) v4: Ipv4Addr,
+    pub(crate) v6: Ipv6Addr,
+    pub(crate) device: String,
+}
+
+impl Pod {
+    pub(crate) fn ip(&self, v6: bool) -> IpAddr {
+        if v6 { self.v6.into() } else { self.v4.into() }
+    }
+}
+
+/// Two nodes on one wire.
+pub(crate) struct Cluster {
+    pub(crate) nodes: [Node; 2],
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let (one, two) = (Namespace::new(), Namespace::new());
+        one.ip(&format!("link add eth0 mtu 1500 type veth peer name eth0 netns {}", two.path()));
+        let nodes = [Node::new(1, one), Node::new(2, two)];
+        for (node, other) in [(&nodes[0], &nodes[1]), (&nodes[1], &nodes[0])] {
+            for (prefix, identity) in [(other.router_v4().into(), 6), (other.router_v6().into(), 6)]
+            {
+                let whole = if IpAddr::is_ipv4(&prefix) { 32 } else { 128 };
+                node.remember((prefix, whole), identity, Some(other.address().into()));
+            }
+            node.remember((other.address().into(), 32), 6, None);
+        }
+        Self { nodes }
+    }
+
+    /// Starts a pod on a node and tells the other of it. Nothing may reach or leave it yet.
+    pub(crate) fn pod(&self, node: usize, id: u16, identity: u32) -> Pod {
+        let pod = self.nodes[node].pod(id, identity);
+        for (number, other) in self.nodes.iter().enumerate() {
+            for (ip, whole) in [(IpAddr::from(pod.v4), 32), (IpAddr::from(pod.v6), 128)] {
+                let tunnel = (number != node).then(|| IpAddr::from(self.nodes[node].address()));
+                other.remember((ip, whole), identity, tunnel);
+            }
+        }
+        pod
+    }
+}
+
+impl Node {
+    fn new(number: u8, netns: Namespace) -> Self {
+        netns.sysctl("ipv4/ip_forward", "1");
+        netns.sysctl("ipv6/conf/all/forwarding", "1");
+        netns.sysctl("ipv4/conf/all/rp_filter", "0");
+        netns.sysctl("ipv6/conf/all/accept_dad", "0");
+        netns.sysctl("ipv6/conf/default/accept_dad", "0");
+        netns.ip(&format!("addr add 192.168.0.{number}/24 dev eth0"));
+        netns.ip("link set eth0 up");
+        netns.ip("link add cilium_host mtu 1500 type veth peer name cilium_net");
+        netns.ip("link add cilium_vxlan type vxlan external dstport 8472");
+        for device in ["cilium_host", "cilium_net", "cilium_vxlan"] {
+            netns.ip(&format!("link set {device} up"));
+        }
+        netns.ip(&format!("addr add 10.0.{number}.1/32 dev cilium_host"));
+        netns.ip(&format!("addr add fd00:{number}::1/128 dev cilium_host nodad"));
+        let other = 3 - number;
+        netns.ip(&format!(
+            "route add 10.0.{other}.0/24 dev cilium_host src 10.0.{number}.1 mtu 1450"
+        ));
+        netns.ip(&format!(
+            "route add fd00:{other}::/64 dev cilium_host src fd00:{number}::1 mtu 1450"
+        ));
+        // No ARP on cilium_host: the program takes what is sent there.
+        netns.ip("link set cilium_host arp off");
+        let config = NodeConfig {
+            host_ifindex: netns.device("cilium_host").0,
+            net_ifindex: netns.device("cilium_net").0,
+            overlay_ifindex: netns.device("cilium_vxlan").0,
+            router_v4: Some(Ipv4Addr::new(10, 0, number, 1)),
+            router_v6: Some(Ipv6Addr::new(0xfd00, number.into(), 0, 0, 0, 0, 0, 1)),
+            ..NodeConfig::default()
+        };
+        let bpf = BpfFs::mount();
+        let datapath = netns.run(|| bpf.load(config.clone()));
+        let node = Self { netns, datapath, config, number, bpf };
+        for ip in [node.router_v4().into(), node.router_v6().into(), IpAddr::from(node.address())] {
+            let info = EndpointInfo { host: true, identity: 1, ..EndpointInfo::default() };
+            node.datapath.endpoints().upsert(&ip, &info).unwrap();
+        }
+        node
+    }
+
+    /// Loads the datapath once more, as an agent does that starts again.
+    pub(crate) fn reload(&self) -> Datapath {
+        self.netns.run(|| self.bpf.load(self.config.clone()))
+    }
+
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(192, 168, 0, self.number)
+    }
+
+    pub(crate) fn router_v4(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, self.number, 1)
+    }
+
+    pub(crate) fn router_v6(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, self.number.into(), 0, 0, 0, 0, 0, 1)
+    }
+
+    fn remember(&self, prefix: (IpAddr, u8), identity: u32, tunnel: Option<IpAddr>) {
+        let entry = RemoteEndpoint { identity, tunnel, key: 0 };
+        self.datapath.ipcache().upsert(&prefix, &entry).unwrap();
+    }
+
+    fn pod(&self, id: u16, identity: u32) -> Pod {
+        let number = self.number;
+        let (host, v4) = (u8::try_from(id).unwrap(), [10, 0, number]);
+        let v4 = Ipv4Addr::new(v4[0], v4[1], v4[2], host);
+        let v6 = Ipv6Addr::new(0xfd00, number.into(), 0, 0, 0, 0, 0, id);
+        let device = format!("lxc{id:012x}");
+        let netns = Namespace::new();
+        netns.sysctl("ipv6/conf/default/accept_dad", "0");
+        self.netns.ip(&format!(
+            "link add {device} mtu 1500 type veth peer name eth0 netns {}",
+            netns.path()
+        ));
+        self.netns.ip(&format!("link set {device} up"));
+        let (ifindex, node_mac) = self.netns.device(&device);
+        netns.ip("link set eth0 up");
+        let mac = netns.device("eth0").1;
+        let text = node_mac.map(|byte| format!("{byte:02x}")).join(":");
+        for (address, router) in [
+            (format!("{v4}/32"), self.router_v4().to_string()),
+            (format!("{v6}/128 nodad"), self.router_v6().to_string()),
+        ] {
+            netns.ip(&format!("addr add {address} dev eth0"));
+            netns.ip(&format!("neigh add {router} lladdr {text} dev eth0 nud permanent"));
+            netns.ip(&format!("route add {router} dev eth0"));
+            netns.ip(&format!("route add default via {router} dev eth0 mtu 1450"));
+        }
+        let mac_text = mac.map(|byte| format!("{byte:02x}")).join(":");
+        for ip in [IpAddr::from(v4), IpAddr::from(v6)] {
+            self.netns.ip(&format!("route add {ip} dev {device}"));
+            self.netns.ip(&format!("neigh add {ip} lladdr {mac_text} dev {device} nud permanent"));
+            let info = EndpointInfo { id, ifindex, mac, node_mac, identity, host: false };
+            self.datapath.endpoints().upsert(&ip, &info).unwrap();
+        }
+        self.datapath.policy(id).unwrap();
+        self.netns.run(|| self.datapath.attach_endpoint(ifindex, &device)).unwrap();
+        Pod { netns, id, identity, v4, v6, device }
+    }
+
+    /// Lets an endpoint do what a key says.
+    pub(crate) fn allow(&self, pod: &Pod, key: PolicyKey) {
+        self.datapath.policy(pod.id).unwrap().upsert(&key, &PolicyEntry::default()).unwrap();
+    }
+
+    /// No longer lets it.
+    pub(crate) fn forbid(&self, pod: &Pod, key: PolicyKey) {
+        assert!(self.datapath.policy(pod.id).unwrap().remove(&key).unwrap());
+    }
+
+    /// Lets an endpoint exchange everything with anybody.
+    pub(crate) fn allow_all(&self, pod: &Pod) {
+        for egress in [false, true] {
+            self.allow(pod, PolicyKey::all(0, egress));
+        }
+    }
+}
+
+/// The first event for which `pick` has something, within the limit.
+pub(crate) fn wait_event<T>(events: &mut Events, mut pick: impl FnMut(Event) -> Option<T>) -> T {
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        while let Some(event) = events.next() {
+            if let Some(found) = pick(event) {
+                return found;
+            }
+        }
+        std::thread::yield_now();
+    }
+    panic!("no such event within {LIMIT:?}");
+}

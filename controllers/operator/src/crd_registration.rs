@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
 use decide::{Progress, needs_update, progress, updated, wanted};
@@ -39,53 +39,49 @@ async fn register(
     ours: CustomResourceDefinition,
 ) -> anyhow::Result<()> {
     let name = ours.name_any();
-    let registered = async {
-        write(crds, &ours, &name).await?;
-        wait_until_served(crds, &name).await
-    };
-    timeout(LIMIT, registered)
-        .await
-        .unwrap_or_else(|_| Err(anyhow!("not done within {LIMIT:?}")))
-        .with_context(|| format!("register CRD {name}"))
+    let deadline = Instant::now() + LIMIT;
+    let mut pause = FIRST_POLL;
+    let mut cause = anyhow!("not established");
+    while Instant::now() < deadline {
+        match step(crds, &ours, &name).await {
+            Ok(Progress::Established) => return Ok(()),
+            Ok(Progress::Rejected(message)) => {
+                bail!("register CRD {name}: its names are not accepted: {message}")
+            }
+            Ok(Progress::Pending) => {}
+            Err(error) if may_pass(&error) => {
+                debug!(crd = name, %error, "CRD not written yet");
+                cause = error.into();
+            }
+            Err(error) => return Err(error).with_context(|| format!("register CRD {name}")),
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(POLL);
+    }
+    Err(cause.context(format!("register CRD {name}: not done within {LIMIT:?}")))
 }
 
-/// Creates the definition, or updates one that is older than ours.
-async fn write(
+/// One look at the definition, and the write that it needs.
+async fn step(
     crds: &Api<CustomResourceDefinition>,
     ours: &CustomResourceDefinition,
     name: &str,
-) -> anyhow::Result<()> {
-    loop {
-        let outcome = match crds.get_opt(name).await? {
-            None => crds.create(&PostParams::default(), ours).await,
-            Some(installed) if needs_update(&installed, ours) => {
-                crds.replace(name, &PostParams::default(), &updated(installed, ours)).await
-            }
-            Some(_) => return Ok(()),
-        };
-        match outcome {
-            Ok(_) => {
-                info!(crd = name, "CRD written");
-                return Ok(());
-            }
-            // Somebody else was faster: look again at what they wrote.
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                debug!(crd = name, "CRD changed meanwhile");
-                sleep(POLL).await;
-            }
-            Err(error) => return Err(error.into()),
+) -> kube::Result<Progress> {
+    match crds.get_opt(name).await? {
+        None => crds.create(&PostParams::default(), ours).await?,
+        Some(installed) if needs_update(&installed, ours) => {
+            crds.replace(name, &PostParams::default(), &updated(installed, ours)).await?
         }
-    }
+        Some(installed) => return Ok(progress(&installed)),
+    };
+    info!(crd = name, "CRD written");
+    Ok(Progress::Pending)
 }
 
-async fn wait_until_served(crds: &Api<CustomResourceDefinition>, name: &str) -> anyhow::Result<()> {
-    let mut pause = FIRST_POLL;
-    loop {
-        match progress(&crds.get(name).await?) {
-            Progress::Established => return Ok(()),
-            Progress::Rejected(message) => bail!("its names are not accepted: {message}"),
-            Progress::Pending => sleep(pause).await,
-        }
-        pause = (pause * 2).min(POLL);
+/// Another writer was faster, or the server is busy or away.
+fn may_pass(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 409 | 429 | 500..),
+        _ => true,
     }
 }

@@ -66,8 +66,12 @@ struct Work {
 impl Work {
     /// Registers the CRDs, then runs the duties until `stop`.
     async fn lead(&self, leadership: Leadership, stop: CancellationToken) -> anyhow::Result<()> {
-        let settings =
-            Settings { leadership: Some(leadership), ..Settings::new(&self.config, COMPONENT) };
+        // Without retries in the client: the lanes look again before they write again.
+        let settings = Settings {
+            leadership: Some(leadership),
+            retry: false,
+            ..Settings::new(&self.config, COMPONENT)
+        };
         let client = client::client(&self.config, &settings).await?;
         tokio::select! {
             () = stop.cancelled() => return Ok(()),

@@ -131,7 +131,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
         self.queue().is_empty()
     }
 
-    /// Processes keys with at most `workers` at once until `stop`.
+    /// Processes keys with at most `workers` at once until `stop`. To be called once.
     ///
     /// `handle` looks at the key as it is now, does what is needed and says what is next; an error
     /// means that the key is tried again later, less and less often.
@@ -200,13 +200,14 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
         loop {
             // Registered before looking, so that nothing said in between is missed.
             let changed = self.0.changed.notified();
+            let rate_changed = self.0.rate.as_ref().map(Rate::changed);
             let deadline = match self.try_next() {
                 Ok(job) => return job,
                 Err(deadline) => deadline,
             };
             let rate_changed = async {
-                match &self.0.rate {
-                    Some(rate) => rate.changed().await,
+                match rate_changed {
+                    Some(changed) => changed.await,
                     None => std::future::pending().await,
                 }
             };

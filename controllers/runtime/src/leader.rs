@@ -244,12 +244,12 @@ impl Elector {
         seen: Option<&Seen>,
         spec: k8s_openapi::api::coordination::v1::LeaseSpec,
     ) -> Result<Seen, Failure> {
-        let metadata = ObjectMeta {
+        let named = || ObjectMeta {
             name: Some(self.settings.name.clone()),
             namespace: Some(self.settings.namespace.clone()),
-            resource_version: seen.and_then(|seen| seen.version.clone()),
             ..ObjectMeta::default()
         };
+        let metadata = seen.map_or_else(named, |seen| seen.metadata.clone());
         let lease = Lease { metadata, spec: Some(spec) };
         let parameters = PostParams::default();
         let written = match seen {
@@ -299,8 +299,7 @@ impl Elector {
 
 /// A Lease read just now.
 fn read(before: Option<&Seen>, lease: Lease) -> Seen {
-    let version = lease.metadata.resource_version;
-    Seen::new(before, lease.spec.unwrap_or_default(), version, Instant::now().into_std())
+    Seen::new(before, lease, Instant::now().into_std())
 }
 
 /// Why a renewal failed.

@@ -12,8 +12,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::config::{Config, Error};
 use crate::metrics::Metrics;
 
-/// The client reports each failed request as an error; whoever made the request knows better.
-const QUIET: &str = "kube_client::client=off,hyper=warn,hyper_util=warn,rustls=warn,tower=warn";
+/// The client reports each failed request as an error, the watcher each refusal; whoever made the
+/// request knows better.
+const QUIET: &str =
+    "kube_client::client=off,kube_runtime=error,hyper=warn,hyper_util=warn,rustls=warn,tower=warn";
 
 type Counts = Family<[(&'static str, String); 2], Counter>;
 

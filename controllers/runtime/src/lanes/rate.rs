@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::bucket::Bucket;
@@ -62,9 +63,9 @@ impl Rate {
         self.0.changed.notify_waiters();
     }
 
-    /// Completes when the budget is changed or a token comes back.
-    pub(super) async fn changed(&self) {
-        self.0.changed.notified().await;
+    /// Completes when, after this call, the budget is changed or a token comes back.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.0.changed.notified()
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Bucket, std::time::Instant) -> T) -> T {

@@ -5,15 +5,16 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::coordination::v1::LeaseSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
 /// A Lease as last seen.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) spec: LeaseSpec,
-    pub(super) version: Option<String>,
+    /// With the version that guards the next write, and what others attached to the Lease.
+    pub(super) metadata: ObjectMeta,
     /// When `spec` was first seen as it is.
     since: Instant,
 }
@@ -29,14 +30,11 @@ pub(super) enum Turn {
 
 impl Seen {
     /// The lease read at `now`, after `before` was known.
-    pub(super) fn new(
-        before: Option<&Self>,
-        spec: LeaseSpec,
-        version: Option<String>,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(before: Option<&Self>, lease: Lease, now: Instant) -> Self {
+        let spec = lease.spec.unwrap_or_default();
         let since = before.filter(|before| before.spec == spec).map_or(now, |before| before.since);
-        Self { spec, version, since }
+        let metadata = ObjectMeta { managed_fields: None, ..lease.metadata };
+        Self { spec, metadata, since }
     }
 
     /// Whether `identity` holds the lease.
@@ -98,10 +96,14 @@ fn seconds(duration: Duration) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::{Seen, Turn, held, released};
-    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
     use std::time::{Duration, Instant};
+
+    fn seen_as(before: Option<&Seen>, spec: LeaseSpec, now: Instant) -> Seen {
+        Seen::new(before, Lease { spec: Some(spec), ..Lease::default() }, now)
+    }
 
     const LEASE: Duration = Duration::from_secs(15);
     const RENEW_DEADLINE: Duration = Duration::from_secs(10);
@@ -110,24 +112,18 @@ mod tests {
     fn a_lease_is_free_when_released_or_silent_for_its_duration() {
         let start = Instant::now();
         let theirs = held(None, "them", LEASE);
-        let seen = Seen::new(None, theirs.clone(), None, start);
+        let seen = seen_as(None, theirs.clone(), start);
         assert_eq!(seen.turn("us", start), Turn::Wait(start + LEASE));
         assert_eq!(seen.turn("us", start + LEASE), Turn::Take);
         assert_eq!(seen.turn("them", start), Turn::Take);
         let later = start + Duration::from_secs(9);
-        let unchanged = Seen::new(Some(&seen), theirs.clone(), None, later);
+        let unchanged = seen_as(Some(&seen), theirs.clone(), later);
         assert_eq!(unchanged.turn("us", later), Turn::Wait(start + LEASE));
         let renewed = LeaseSpec { lease_transitions: Some(7), ..theirs.clone() };
-        let renewed = Seen::new(Some(&seen), renewed, None, later);
+        let renewed = seen_as(Some(&seen), renewed, later);
         assert_eq!(renewed.turn("us", later), Turn::Wait(later + LEASE));
-        assert_eq!(
-            Seen::new(Some(&seen), released(&theirs), None, later).turn("us", later),
-            Turn::Take
-        );
-        assert_eq!(
-            Seen::new(None, LeaseSpec::default(), None, start).turn("us", start),
-            Turn::Take
-        );
+        assert_eq!(seen_as(Some(&seen), released(&theirs), later).turn("us", later), Turn::Take);
+        assert_eq!(seen_as(None, LeaseSpec::default(), start).turn("us", start), Turn::Take);
     }
 
     #[test]
@@ -212,7 +208,7 @@ mod tests {
                         let spec = lease.clone();
                         candidate.version = version;
                         candidate.seen =
-                            spec.map(|spec| Seen::new(candidate.seen.as_ref(), spec, None, now));
+                            spec.map(|spec| seen_as(candidate.seen.as_ref(), spec, now));
                     }
                     let leads = candidate.leads_until.is_some_and(|until| now < until);
                     let turn = candidate

@@ -72,11 +72,17 @@ impl Server {
     ) -> Result<(), endpoint::Error> {
         let queue = delete_queue::Queue::lock(run_dir).await?;
         for entry in queue.entries()? {
+            let path = entry.path.display();
             match serde_json::from_slice::<Request>(&entry.text) {
-                Ok(request) => lifecycle.detach(&request.container_id, &request.ifname).await?,
-                Err(error) => {
-                    tracing::warn!(path = %entry.path.display(), %error, "ignoring a kept deletion")
+                Ok(request) => {
+                    let done = lifecycle.detach(&request.container_id, &request.ifname).await;
+                    if let Err(error) = done {
+                        // The others must not wait for it; the next start tries again.
+                        tracing::error!(%path, %error, "could not carry out a kept deletion");
+                        continue;
+                    }
                 }
+                Err(error) => tracing::warn!(%path, %error, "ignoring a kept deletion"),
             }
             entry.remove()?;
         }

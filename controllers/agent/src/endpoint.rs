@@ -63,7 +63,7 @@ pub struct LocalEndpoint {
     pub identity: Option<NumericIdentity>,
     /// The labels that make its identity.
     pub labels: Labels,
-    /// The pod's own labels, as its CiliumEndpoint shows them.
+    /// The pod's own labels, as its `CiliumEndpoint` shows them.
     pub pod_labels: BTreeMap<String, String>,
     /// The pod's service account.
     pub service_account: String,
@@ -71,7 +71,7 @@ pub struct LocalEndpoint {
     pub named_ports: Vec<NamedPort>,
     /// How far it is.
     pub state: EndpointState,
-    /// The uid of its CiliumEndpoint, once it has one.
+    /// The uid of its `CiliumEndpoint`, once it has one.
     pub published_uid: Option<String>,
 }
 

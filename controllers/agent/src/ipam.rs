@@ -1,4 +1,4 @@
-//! The addresses of this node's pods: who has which, out of the ranges of the node's CiliumNode.
+//! The addresses of this node's pods: who has which, out of the ranges of the node's `CiliumNode`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -96,7 +96,7 @@ impl Nodes {
         }
     }
 
-    /// Every node that has a CiliumNode, this one included, by name.
+    /// Every node that has a `CiliumNode`, this one included, by name.
     pub fn list(&self) -> Vec<Arc<NodeInfo>> {
         self.read().nodes.values().cloned().collect()
     }
@@ -183,10 +183,10 @@ impl From<&CiliumNode> for NodeInfo {
                 (Some(INTERNAL_IP), IpAddr::V4(ip)) => _ = info.internal_ipv4.get_or_insert(ip),
                 (Some(INTERNAL_IP), IpAddr::V6(ip)) => _ = info.internal_ipv6.get_or_insert(ip),
                 (Some(CILIUM_INTERNAL_IP), IpAddr::V4(ip)) => {
-                    _ = info.cilium_internal_ipv4.get_or_insert(ip)
+                    _ = info.cilium_internal_ipv4.get_or_insert(ip);
                 }
                 (Some(CILIUM_INTERNAL_IP), IpAddr::V6(ip)) => {
-                    _ = info.cilium_internal_ipv6.get_or_insert(ip)
+                    _ = info.cilium_internal_ipv6.get_or_insert(ip);
                 }
                 _ => {}
             }

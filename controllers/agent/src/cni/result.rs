@@ -22,7 +22,7 @@ pub(super) fn of(endpoint: &LocalEndpoint, device: &Attachment) -> Value {
             json!({"address": format!("{address}/{length}"), "gateway": router(address), "interface": 1})
         })
         .collect();
-    let routes: Vec<Value> = device
+    let ways: Vec<Value> = device
         .routers
         .iter()
         .map(|router| json!({"dst": any(*router), "gw": router, "mtu": device.route_mtu}))
@@ -34,7 +34,7 @@ pub(super) fn of(endpoint: &LocalEndpoint, device: &Attachment) -> Value {
             {"name": endpoint.ifname, "mac": endpoint.mac.to_string(), "mtu": device.mtu, "sandbox": endpoint.netns},
         ],
         "ips": ips,
-        "routes": routes,
+        "routes": ways,
         "dns": {},
     })
 }

@@ -1,4 +1,4 @@
-//! Keeps the CiliumEndpoints of this node's endpoints as they ought to be (crds.md 6).
+//! Keeps the `CiliumEndpoint`s of this node's endpoints as they ought to be (crds.md 6).
 //!
 //! What was written last is remembered (about 1 KiB an endpoint), so that nothing is written, and
 //! nothing read, that is right already.
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::status::{Takeover, object, takeover};
 use super::{Error, LocalEndpoint, PodKey};
 
-/// Writes CiliumEndpoints.
+/// Writes `CiliumEndpoint`s.
 pub(super) struct Publisher {
     client: Client,
     published: Mutex<HashMap<PodKey, Published>>,
@@ -204,3 +204,7 @@ fn shown(object: &CiliumEndpoint) -> Shown {
 fn started_over(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
 }
+
+#[cfg(test)]
+#[path = "publish_tests.rs"]
+mod tests;

@@ -40,13 +40,13 @@ impl Queue {
 
 impl Lifecycle {
     /// Follows pods, namespaces and identities until the token is cancelled.
-    pub async fn run(&self, mut changes: UnboundedReceiver<Change>, token: CancellationToken) {
+    pub async fn run(&self, mut told: UnboundedReceiver<Change>, token: CancellationToken) {
         let Inner { parts, queue, .. } = &*self.0;
         let mut identities = parts.identities.subscribe();
         let follow = async {
             loop {
                 tokio::select! {
-                    change = changes.recv() => match change {
+                    change = told.recv() => match change {
                         None => return,
                         Some(Change::Pod(pod)) => queue.add(pod),
                         Some(Change::Namespace(name)) => {

@@ -19,6 +19,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "they say by what each is looked up")]
 struct Table {
     /// Every number in use; an endpoint that is being set up has none yet behind it.
     by_id: BTreeMap<u16, Option<Arc<LocalEndpoint>>>,

@@ -80,6 +80,7 @@ impl StateFiles {
     }
 
     /// Removes a directory that holds no endpoint.
+    #[expect(clippy::unused_self, reason = "reads like the other verbs of the files")]
     pub fn discard(&self, directory: &Path) -> Result<(), Error> {
         match fs::remove_dir_all(directory) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {

@@ -32,3 +32,26 @@ pub(crate) fn endpoint(id: u16, container: &str, pod: &str) -> LocalEndpoint {
         published_uid: None,
     }
 }
+
+/// An API server that knows Cilium's kinds.
+pub(crate) async fn api_server() -> cilia_runtime::testing::ApiServer {
+    use kube::api::PostParams;
+    let server = cilia_runtime::testing::ApiServer::start().await;
+    let definitions: kube::Api<cilia_crds::CustomResourceDefinition> =
+        kube::Api::all(server.client());
+    for definition in cilia_crds::all() {
+        definitions.create(&PostParams::default(), &definition).await.unwrap();
+    }
+    for definition in cilia_crds::all() {
+        let name = definition.metadata.name.unwrap();
+        cilia_runtime::testing::eventually(|| async {
+            let status = definitions.get(&name).await.unwrap().status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            let established =
+                conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+            if established { Ok(()) } else { Err(conditions) }
+        })
+        .await;
+    }
+    server
+}

@@ -18,6 +18,7 @@ pub enum IpamMode {
 
 /// How this node is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the flags")]
 pub struct Config {
     /// The node's name.
     pub name: String,

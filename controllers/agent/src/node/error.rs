@@ -1,4 +1,4 @@
-//! Why this node's CiliumNode, devices or routes could not be made right.
+//! Why this node's `CiliumNode`, devices or routes could not be made right.
 
 use crate::device;
 

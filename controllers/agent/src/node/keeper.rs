@@ -1,4 +1,4 @@
-//! Keeps this node's CiliumNode right, and knows all others.
+//! Keeps this node's `CiliumNode` right, and knows all others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -197,3 +197,7 @@ impl Keeper {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[path = "keeper_tests.rs"]
+mod tests;

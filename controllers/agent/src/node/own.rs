@@ -1,4 +1,4 @@
-//! Decides what this node's CiliumNode says, which ranges it has, and how to put right what differs.
+//! Decides what this node's `CiliumNode` says, which ranges it has, and how to put right what differs.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -227,4 +227,4 @@ fn same_addresses(present: &[NodeAddress], wanted: &[NodeAddress]) -> bool {
 
 #[cfg(test)]
 #[path = "own_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Facts, Write, ranges, routers, write};
 use crate::node::{Config, IpamMode};
 
-fn config(ipam: IpamMode) -> Config {
+pub(in crate::node) fn config(ipam: IpamMode) -> Config {
     Config {
         name: "n1".into(),
         ipv4: true,
@@ -50,7 +50,8 @@ fn object(pod_cidrs: &[&str]) -> CiliumNode {
 #[test]
 fn ranges_are_waited_for_in_words() {
     use IpamMode::{ClusterPool, Kubernetes};
-    let cases: &[(IpamMode, &[&str], &[&str], Result<usize, &str>)] = &[
+    type Case<'a> = (IpamMode, &'a [&'a str], &'a [&'a str], Result<usize, &'a str>);
+    let cases: &[Case<'_>] = &[
         (ClusterPool, &[], &["10.0.0.0/24", "fd00::/120"], Ok(2)),
         (
             ClusterPool,
@@ -101,6 +102,7 @@ fn the_router_has_the_first_usable_address() {
 
 #[test]
 fn what_differs_is_put_right_and_the_rest_left_alone() {
+    type Case<'a> = (&'a str, fn(&mut CiliumNode), &'a [&'a str]);
     let config = config(IpamMode::ClusterPool);
     let routers: Vec<IpAddr> = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
     let right = |change: fn(&mut CiliumNode)| {
@@ -115,7 +117,7 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
         change(&mut node);
         node
     };
-    let cases: &[(&str, fn(&mut CiliumNode), &[&str])] = &[
+    let cases: &[Case<'_>] = &[
         ("nothing", |_| {}, &[]),
         ("an address is gone", |node| _ = node.spec.addresses.pop(), &["/spec/addresses"]),
         ("rebooted", |node| node.spec.bootid = Some("old".into()), &["/spec/bootid"]),

@@ -15,7 +15,7 @@ use crate::device::{Netlink, Sysctl, masquerade, routes};
 use crate::endpoint::EndpointMap;
 
 /// How often what others may have changed is looked at.
-const REPAIR: Duration = Duration::from_secs(60);
+const REPAIR: Duration = Duration::from_mins(1);
 
 /// Makes the kernel what the nodes ask for.
 #[derive(Debug)]

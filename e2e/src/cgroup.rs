@@ -86,9 +86,13 @@ impl Cgroups {
 
     /// Ends every process at or below `path`, and waits until they are gone.
     pub async fn kill(&self, path: &str) -> Result<(), Error> {
+        let mut first = true;
         until(&format!("end of the processes in {path}"), LIMIT, || {
             let members = self.members(path);
-            for &pid in &members {
+            // A wrapper ends after what it wraps, if it is let: then nobody is orphaned, to be
+            // waited for by a process 1 that may be in no hurry.
+            let gentle = std::mem::take(&mut first);
+            for &pid in members.iter().filter(|&&pid| !(gentle && wraps(pid))) {
                 // One that is gone already is what we want.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
@@ -150,6 +154,12 @@ fn delegate(dir: &Path) {
     for controller in controllers.split_whitespace() {
         drop(fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}")));
     }
+}
+
+/// Whether a process only waits for one that it has put into other namespaces.
+fn wraps(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .is_ok_and(|name| matches!(name.trim(), "nsenter" | "unshare"))
 }
 
 /// A v1 cpuset takes no process until its cpus and memory nodes are set.

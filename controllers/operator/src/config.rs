@@ -2,12 +2,9 @@
 //!
 //! Cilium checks most of this on the leader only, after parts have started.
 
-use std::net::IpAddr;
-
 use anyhow::Context as _;
 use cilia_runtime::config::{Config, Error, Flags, Program};
 use cilia_runtime::leader;
-use ipnet::IpNet;
 
 use crate::wiring::{Duty, duties};
 
@@ -180,39 +177,7 @@ fn check_ipam(config: &Config) -> Result<(), Error> {
             &["cluster-pool", "multi-pool", "kubernetes", "crd", "delegated-plugin"],
         )?,
     };
-    if config.string("ipam") != "cluster-pool" {
-        return Ok(());
-    }
-    for (family, bits, enabled) in [("ipv4", 32, "enable-ipv4"), ("ipv6", 128, "enable-ipv6")] {
-        let (key, size_key) =
-            (format!("cluster-pool-{family}-cidr"), format!("cluster-pool-{family}-mask-size"));
-        if !config.bool(enabled) {
-            continue;
-        }
-        let size = config.int(&size_key);
-        for text in config.strings(&key) {
-            let net: Option<IpNet> =
-                text.parse().ok().filter(|net: &IpNet| is_family(net.addr(), bits));
-            let Some(net) = net else {
-                return Err(config.reject(
-                    &key,
-                    format!("{family} CIDRs such as 10.0.0.0/8; {text:?} is none").replace(
-                        "10.0.0.0/8",
-                        if bits == 32 { "10.0.0.0/8" } else { "fd00::/104" },
-                    ),
-                ));
-            };
-            if size < i64::from(net.prefix_len()) || size > bits {
-                let allowed = format!("{} to {bits}, since {key} has {net}", net.prefix_len());
-                return Err(config.reject(&size_key, allowed));
-            }
-        }
-    }
     Ok(())
-}
-
-fn is_family(address: IpAddr, bits: i64) -> bool {
-    address.is_ipv4() == (bits == 32)
 }
 
 #[cfg(test)]
@@ -221,7 +186,9 @@ mod tests {
     use cilia_runtime::config::{Config, Flags, Start};
 
     fn checked(args: &[&str]) -> Result<(), String> {
-        let args = args.iter().map(ToString::to_string);
+        // What cluster-pool must have.
+        let ranges = ["--cluster-pool-ipv4-cidr=10.0.0.0/8", "--cluster-pool-ipv6-cidr=fd00::/104"];
+        let args = ranges.iter().chain(args).map(ToString::to_string);
         let Start::Run(config) = program().start(args, []).map_err(|e| e.to_string())? else {
             panic!("must run")
         };
@@ -242,11 +209,6 @@ mod tests {
             &[],
             &["--identity-allocation-mode=crd", "--cluster-name=a-1", "--cluster-id=255"],
             &["--cluster-id=511", "--max-connected-clusters=511", "--cluster-name=east"],
-            &[
-                "--cluster-pool-ipv4-cidr=10.0.0.0/8,11.0.0.0/16",
-                "--cluster-pool-ipv6-cidr=fd00::/104",
-            ],
-            &["--enable-ipv6=false", "--cluster-pool-ipv6-cidr=nonsense"],
             &["--ipam=kubernetes", "--cluster-pool-ipv4-cidr=nonsense"],
             &["--identity-allocation-mode=kvstore", "--enable-k8s=false"],
         ];
@@ -282,13 +244,8 @@ mod tests {
                 &["identity-allocation-mode", "enable-k8s"],
             ),
             (
-                &["--cluster-pool-ipv4-cidr=10.0.0.0/8,10.0.0.0/33"],
-                &["cluster-pool-ipv4-cidr: ", "set by the command line", "\"10.0.0.0/33\" is none"],
-            ),
-            (&["--cluster-pool-ipv6-cidr=10.0.0.0/8"], &["cluster-pool-ipv6-cidr", "fd00::/104"]),
-            (
-                &["--cluster-pool-ipv4-cidr=10.0.0.0/25"],
-                &["cluster-pool-ipv4-mask-size: \"24\", set by its default", "25 to 32"],
+                &["--cluster-pool-ipv4-cidr=10.0.0.0/33"],
+                &["configuration of ipam: cluster-pool-ipv4-cidr: \"10.0.0.0/33\""],
             ),
             (
                 &["--leader-election-renew-deadline=20s"],

@@ -13,9 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_runtime::config::{Config, Error};
-use cilia_runtime::lanes::{Lane, Lanes, Rate, Retry};
+use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
+use cilia_slices::Text;
+use futures::future::BoxFuture;
 use tracing::info;
 
+use crate::failure::Failure;
 use crate::wiring::Context;
 use metrics::Metrics;
 use pump::Pump;
@@ -80,9 +83,13 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     ));
     info!(max, limit, burst, "packing endpoints into slices");
     let pump = Pump::new(Arc::clone(&reconciler), limits, rate);
+    let handle = move |job: Job<Text>| -> BoxFuture<'static, Result<Next, Failure>> {
+        let reconciler = Arc::clone(&reconciler);
+        Box::pin(async move { reconciler.reconcile(&job).await })
+    };
     tokio::join!(
         pump.run(&context.client, &context.stop),
-        lanes.run(WORKERS, &context.stop, async |job| reconciler.reconcile(&job).await),
+        lanes.run(WORKERS, &context.stop, handle),
     );
     Ok(())
 }

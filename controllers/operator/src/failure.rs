@@ -1,7 +1,5 @@
 //! Says which request to the API server failed, on what, and why.
 
-use std::fmt::Display;
-
 /// A request that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {object}: {cause}")]
@@ -12,12 +10,16 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Makes the failure of `operation` on `object` of what the client says.
+    /// Makes the failure of `operation` on an object of what the client says.
     pub(crate) fn of(
         operation: &'static str,
-        object: impl Display,
-    ) -> impl FnOnce(kube::Error) -> Failure {
-        move |cause| Self { operation, object: object.to_string(), cause: Box::new(cause) }
+        kind: &'static str,
+        name: &str,
+    ) -> impl FnOnce(kube::Error) -> Self {
+        move |cause| {
+            let object = if name.is_empty() { kind.to_owned() } else { format!("{kind} {name}") };
+            Self { operation, object, cause: Box::new(cause) }
+        }
     }
 
     /// The HTTP status of the answer, if there was one.
@@ -40,5 +42,3 @@ pub(crate) const CONFLICT: u16 = 409;
 pub(crate) const NOT_FOUND: u16 = 404;
 /// A test of a JSON patch failed, or the object is not valid.
 pub(crate) const INVALID: u16 = 422;
-/// A request was not understood.
-pub(crate) const TOO_MANY_REQUESTS: u16 = 429;

@@ -5,7 +5,11 @@ mod crd_registration;
 mod endpoint_slice;
 mod failure;
 mod http;
+mod ipam;
+mod node_taint;
 mod process;
+#[cfg(test)]
+mod trial;
 mod wiring;
 
 use std::process::ExitCode;

@@ -27,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 
 /// What a duty works with; cheap to clone.
 #[derive(Clone)]
-#[expect(dead_code, reason = "fields that only duties read, and duties come one by one")]
 pub(crate) struct Context {
     /// Reads always, writes while this process leads.
     pub(crate) client: Client,
@@ -67,5 +66,5 @@ macro_rules! duty {
 
 /// The duties in the order in which they start.
 pub(crate) fn duties() -> Vec<Duty> {
-    vec![duty!(endpoint_slice)]
+    vec![duty!(ipam), duty!(node_taint), duty!(endpoint_slice)]
 }

@@ -27,6 +27,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 type Meta<K> = PartialObjectMeta<K>;
 
+#[expect(clippy::large_enum_variant, reason = "told and dropped at once, never stored")]
 enum Input {
     Endpoint(watch::Event<CiliumEndpoint>),
     Slice(watch::Event<CiliumEndpointSlice>),

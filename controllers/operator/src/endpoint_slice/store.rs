@@ -8,6 +8,8 @@ use serde_json::json;
 
 use crate::failure::{CONFLICT, Failure, NOT_FOUND};
 
+const KIND: &str = "CiliumEndpointSlice";
+
 #[derive(Debug, Clone)]
 pub(super) struct Store(Api<CiliumEndpointSlice>);
 
@@ -19,7 +21,6 @@ impl Store {
     /// Does a write; with a failure comes what is known of its effect.
     pub(super) async fn write(&self, write: &Write) -> Result<Outcome, (Outcome, Failure)> {
         let name: &str = &write.slice;
-        let slice = || format!("CiliumEndpointSlice {name}");
         let result = match &write.action {
             Action::Create { namespace, endpoints } => {
                 let object = CiliumEndpointSlice {
@@ -30,7 +31,7 @@ impl Store {
                 let created = self.0.create(&PostParams::default(), &object).await;
                 created
                     .map(|object| stored(&object.metadata))
-                    .map_err(Failure::of("create", slice()))
+                    .map_err(Failure::of("create", KIND, name))
             }
             Action::Update { uid, resource_version, namespace, endpoints } => {
                 // A patch leaves alone what others have put into the metadata.
@@ -43,7 +44,7 @@ impl Store {
                 let patched = self.0.patch_metadata(name, &PatchParams::default(), &patch).await;
                 patched
                     .map(|object| stored(&object.metadata))
-                    .map_err(Failure::of("update", slice()))
+                    .map_err(Failure::of("update", KIND, name))
             }
             Action::Delete { uid, resource_version } => {
                 let guarded = DeleteParams::default().preconditions(Preconditions {
@@ -51,7 +52,7 @@ impl Store {
                     resource_version: Some(resource_version.clone()),
                 });
                 let deleted = self.0.delete(name, &guarded).await;
-                deleted.map(|_| Outcome::Deleted).map_err(Failure::of("delete", slice()))
+                deleted.map(|_| Outcome::Deleted).map_err(Failure::of("delete", KIND, name))
             }
         };
         result.map_err(|failure| (effect(&failure), failure))
@@ -60,7 +61,7 @@ impl Store {
     /// The slice as it is now.
     pub(super) async fn read(&self, name: &str) -> Result<Option<CiliumEndpointSlice>, Failure> {
         let slice = self.0.get_opt(name).await;
-        slice.map_err(Failure::of("read", format_args!("CiliumEndpointSlice {name}")))
+        slice.map_err(Failure::of("read", KIND, name))
     }
 }
 

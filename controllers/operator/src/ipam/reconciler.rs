@@ -1,0 +1,184 @@
+//! Writes to nodes what the pool decides.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cilia_crds::CiliumNode;
+use cilia_ipam::{ClusterPool, Node, Verdict};
+use cilia_runtime::events::Recorder;
+use cilia_runtime::lanes::{Job, Next};
+use cilia_runtime::watch::{Key, Store};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::events::EventType;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use crate::failure::{CONFLICT, Failure, NOT_FOUND};
+
+const IGNORE_ANNOTATION: &str = "ipam.cilium.io/ignore";
+/// The node changed under our hands: its event is on its way.
+const AFTER_CONFLICT: Duration = Duration::from_millis(200);
+
+/// What is kept of a `CiliumNode`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NodeState {
+    uid: String,
+    resource_version: String,
+    pod_cidrs: Vec<String>,
+    error: String,
+}
+
+impl NodeState {
+    /// Nothing for a node that somebody else looks after.
+    #[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
+    pub(super) fn of(node: CiliumNode) -> Option<Self> {
+        let ignored = node.annotations().get(IGNORE_ANNOTATION);
+        if ignored.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            return None;
+        }
+        let ipam = node.status.as_ref().and_then(|status| status.ipam.as_ref());
+        let status = ipam.and_then(|ipam| ipam.operator_status.as_ref());
+        Some(Self {
+            uid: node.uid().unwrap_or_default(),
+            resource_version: node.resource_version().unwrap_or_default(),
+            pod_cidrs: node
+                .spec
+                .ipam
+                .as_ref()
+                .map(|ipam| ipam.pod_cidrs.clone())
+                .unwrap_or_default(),
+            error: status.and_then(|status| status.error.clone()).unwrap_or_default(),
+        })
+    }
+}
+
+pub(super) struct Reconciler {
+    nodes_api: Api<CiliumNode>,
+    events: Recorder,
+    nodes: Store<NodeState>,
+    pool: Mutex<ClusterPool>,
+}
+
+impl Reconciler {
+    pub(super) fn new(
+        client: Client,
+        events: Recorder,
+        nodes: Store<NodeState>,
+        pool: ClusterPool,
+    ) -> Self {
+        Self { nodes_api: Api::all(client), events, nodes, pool: Mutex::new(pool) }
+    }
+
+    /// Puts into use what a node has.
+    pub(super) fn claim(&self, name: &str, node: &NodeState) {
+        self.ask(name, node);
+    }
+
+    /// Takes back what a node had; the nodes that this may help.
+    pub(super) fn forget(&self, name: &str) -> Vec<Arc<str>> {
+        let mut pool = self.pool();
+        pool.delete(name);
+        pool.refused().map(Arc::from).collect()
+    }
+
+    /// Every node is known; all of them.
+    pub(super) fn resync(&self) -> Vec<Arc<str>> {
+        self.pool().resync();
+        self.nodes.all().into_iter().map(|(key, _)| key.name).collect()
+    }
+
+    pub(super) async fn reconcile(&self, job: &Job<Arc<str>>) -> Result<Next, Failure> {
+        let name: &str = &job.key;
+        let Some(node) = self.nodes.get(&Key::new("", name)) else { return Ok(Next::Done) };
+        let written = match self.ask(name, &node) {
+            Verdict::Nothing | Verdict::Wait => return Ok(Next::Done),
+            Verdict::SetCidrs(cidrs) => {
+                let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
+                job.write().await;
+                info!(node = name, ?cidrs, "node gets its pod CIDRs");
+                let version = self.set_cidrs(name, &node, &cidrs).await;
+                match version {
+                    Ok(version) if !node.error.is_empty() => {
+                        job.write().await;
+                        self.set_error(name, &node.uid, &version, "").await
+                    }
+                    other => other.map(drop),
+                }
+            }
+            Verdict::ClearError => {
+                job.write().await;
+                self.set_error(name, &node.uid, &node.resource_version, "").await
+            }
+            Verdict::SetError(text) => {
+                warn!(node = name, error = text, "node cannot have the pod CIDRs it asks for");
+                self.tell(name, &node, &text);
+                job.write().await;
+                self.set_error(name, &node.uid, &node.resource_version, &text).await
+            }
+        };
+        match written {
+            Ok(()) => Ok(Next::Done),
+            Err(failure) => match failure.code() {
+                Some(NOT_FOUND) => Ok(Next::Done),
+                Some(CONFLICT) => Ok(Next::After(AFTER_CONFLICT)),
+                _ => Err(failure),
+            },
+        }
+    }
+
+    async fn set_cidrs(
+        &self,
+        name: &str,
+        node: &NodeState,
+        cidrs: &[String],
+    ) -> Result<String, Failure> {
+        let mut patch = guard(&node.uid, &node.resource_version);
+        patch["spec"] = json!({ "ipam": { "podCIDRs": cidrs } });
+        let failed = Failure::of("set pod CIDRs of", "CiliumNode", name);
+        let params = PatchParams::default();
+        let patched = self.nodes_api.patch_metadata(name, &params, &Patch::Merge(&patch)).await;
+        Ok(patched.map_err(failed)?.resource_version().unwrap_or_default())
+    }
+
+    async fn set_error(
+        &self,
+        name: &str,
+        uid: &str,
+        resource_version: &str,
+        text: &str,
+    ) -> Result<(), Failure> {
+        let mut patch = guard(uid, resource_version);
+        let error = if text.is_empty() { Value::Null } else { json!(text) };
+        patch["status"] = json!({ "ipam": { "operator-status": { "error": error } } });
+        let failed = Failure::of("set status of", "CiliumNode", name);
+        let params = PatchParams::default();
+        let patched = self.nodes_api.patch_status(name, &params, &Patch::Merge(&patch)).await;
+        patched.map(drop).map_err(failed)
+    }
+
+    fn tell(&self, name: &str, node: &NodeState, text: &str) {
+        let reference = ObjectReference {
+            api_version: Some(CiliumNode::api_version(&()).into_owned()),
+            kind: Some(CiliumNode::kind(&()).into_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        };
+        self.events.about(reference, EventType::Warning, "NoPodCIDR", text.to_owned());
+    }
+
+    fn ask(&self, name: &str, node: &NodeState) -> Verdict {
+        self.pool().upsert(Node { name, pod_cidrs: &node.pod_cidrs, error: &node.error })
+    }
+
+    fn pool(&self) -> MutexGuard<'_, ClusterPool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A patch that is refused if the object is another or has changed.
+fn guard(uid: &str, resource_version: &str) -> Value {
+    json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } })
+}

@@ -1,0 +1,160 @@
+//! Does to nodes what was decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cilia_runtime::lanes::{Job, Next};
+use cilia_runtime::watch::{Key, Store};
+use k8s_openapi::api::core::v1::{Node as KubeNode, Pod, Taint};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::decision::{AgentPod, Duties, Effect, Node, decide};
+use crate::failure::{CONFLICT, Failure, INVALID, NOT_FOUND};
+
+const CONDITION: &str = "NetworkUnavailable";
+const CONDITION_REASON: &str = "CiliumIsUp";
+const CONDITION_MESSAGE: &str = "Cilium is running on this node";
+const TAINT_EFFECT: &str = "NoSchedule";
+/// The node changed under our hands: its event is on its way.
+const AFTER_CONFLICT: Duration = Duration::from_millis(200);
+
+/// What is kept of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NodeState {
+    /// All of its taints if the agent's is among them or could come among them.
+    taints: Vec<Taint>,
+    tainted: bool,
+    network_condition_set: bool,
+}
+
+impl NodeState {
+    #[expect(clippy::unnecessary_wraps, reason = "the shape that a store asks for")]
+    pub(super) fn of(node: &KubeNode, taint_key: &str) -> Option<Self> {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let network_condition_set = conditions.into_iter().flatten().any(|condition| {
+            condition.type_ == CONDITION
+                && condition.status == "False"
+                && condition.reason.as_deref() == Some(CONDITION_REASON)
+        });
+        let tainted = taints.iter().any(|taint| taint.key == taint_key);
+        Some(Self { taints, tainted, network_condition_set })
+    }
+}
+
+/// What is kept of an agent's pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AgentOnNode {
+    pub(super) node: Arc<str>,
+    pod: AgentPod,
+}
+
+impl AgentOnNode {
+    /// Nothing for a pod that has no node yet.
+    #[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
+    pub(super) fn of(pod: Pod) -> Option<Self> {
+        let node = pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())?.into();
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready = conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let terminating = pod.metadata.deletion_timestamp.is_some();
+        Some(Self { node, pod: AgentPod { ready, terminating } })
+    }
+}
+
+pub(super) struct Reconciler {
+    pub(super) client: Client,
+    pub(super) nodes: Store<NodeState>,
+    pub(super) agents: Store<AgentOnNode>,
+    pub(super) duties: Duties,
+    pub(super) taint_key: Arc<str>,
+}
+
+impl Reconciler {
+    pub(super) async fn reconcile(&self, job: &Job<Arc<str>>) -> Result<Next, Failure> {
+        let name: &str = &job.key;
+        let Some(node) = self.nodes.get(&Key::new("", name)) else { return Ok(Next::Done) };
+        let agents = self.agents.all().into_iter().map(|(_, agent)| agent);
+        let agents: Vec<AgentPod> =
+            agents.filter(|agent| &*agent.node == name).map(|agent| agent.pod).collect();
+        let NodeState { tainted, network_condition_set, .. } = *node;
+        let effects = decide(Node { tainted, network_condition_set, agents: &agents }, self.duties);
+        for effect in effects {
+            job.write().await;
+            match self.perform(name, &node, effect).await {
+                Ok(()) => info!(node = name, ?effect, "node updated"),
+                Err(failure) => match failure.code() {
+                    Some(NOT_FOUND) => return Ok(Next::Done),
+                    Some(CONFLICT | INVALID) => return Ok(Next::After(AFTER_CONFLICT)),
+                    _ => return Err(failure),
+                },
+            }
+        }
+        Ok(Next::Done)
+    }
+
+    async fn perform(&self, name: &str, node: &NodeState, effect: Effect) -> Result<(), Failure> {
+        let api: Api<KubeNode> = Api::all(self.client.clone());
+        let params = PatchParams::default();
+        let taints = match effect {
+            Effect::SetNetworkCondition => {
+                let failed = Failure::of("set NetworkUnavailable of", "node", name);
+                let patch = Patch::Strategic(condition_patch());
+                return api.patch_status(name, &params, &patch).await.map(drop).map_err(failed);
+            }
+            Effect::RemoveTaint => {
+                let others = node.taints.iter().filter(|taint| taint.key != *self.taint_key);
+                others.cloned().collect()
+            }
+            Effect::AddTaint => {
+                let mut taints = node.taints.clone();
+                taints.push(Taint {
+                    key: self.taint_key.to_string(),
+                    effect: TAINT_EFFECT.to_owned(),
+                    ..Taint::default()
+                });
+                taints
+            }
+        };
+        let patch = json_patch(&node.taints, &taints);
+        let failed = Failure::of("change taints of", "node", name);
+        let node = api.patch(name, &params, &patch).await.map_err(failed)?;
+        debug_assert_eq!(node.name_any(), name);
+        Ok(())
+    }
+}
+
+/// Replaces the taints if they still are what they were.
+fn json_patch(before: &[Taint], after: &[Taint]) -> Patch<Value> {
+    let (before, operation) = match before {
+        // A node without taints has no list to replace.
+        [] => (Value::Null, "add"),
+        before => (json!(before), "replace"),
+    };
+    let operations = json!([
+        { "op": "test", "path": "/spec/taints", "value": before },
+        { "op": operation, "path": "/spec/taints", "value": after },
+    ]);
+    match serde_json::from_value(operations) {
+        Ok(patch) => Patch::Json(patch),
+        Err(_) => unreachable!("test, add and replace are operations"),
+    }
+}
+
+fn condition_patch() -> Value {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({ "status": { "conditions": [{
+        "type": CONDITION,
+        "status": "False",
+        "reason": CONDITION_REASON,
+        "message": CONDITION_MESSAGE,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }] } })
+}

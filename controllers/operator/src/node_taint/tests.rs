@@ -1,0 +1,93 @@
+use cilia_runtime::testing::eventually;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::TAINT_KEY;
+use crate::trial::Trial;
+
+async fn make_node(api: &Api<Node>, name: &str, taints: Value) {
+    let node = json!({ "metadata": { "name": name }, "spec": { "taints": taints } });
+    let node: Node = serde_json::from_value(node).expect("a node");
+    api.create(&PostParams::default(), &node).await.expect("create a node");
+}
+
+async fn make_agent(api: &Api<Pod>, name: &str, node: &str) {
+    let pod = json!({
+        "metadata": { "name": name, "labels": { "k8s-app": "cilium" }, "finalizers": ["test/keep"] },
+        "spec": { "nodeName": node, "containers": [{ "name": "agent", "image": "agent" }] },
+    });
+    let pod: Pod = serde_json::from_value(pod).expect("a pod");
+    api.create(&PostParams::default(), &pod).await.expect("create a pod");
+}
+
+async fn set_ready(api: &Api<Pod>, name: &str, ready: bool) {
+    let ready = if ready { "True" } else { "False" };
+    let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
+    let patch = Patch::Strategic(status);
+    api.patch_status(name, &PatchParams::default(), &patch).await.expect("set a pod's status");
+}
+
+/// Waits until the node has taints of exactly these keys, and `NetworkUnavailable` is as said.
+async fn until(api: &Api<Node>, name: &str, taints: &[&str], network_up: bool) {
+    eventually(|| async {
+        let node = api.get(name).await.expect("read a node");
+        let has = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let has: Vec<String> = has.into_iter().map(|taint| taint.key).collect();
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let up = conditions.iter().any(|condition| {
+            condition.type_ == "NetworkUnavailable"
+                && condition.status == "False"
+                && condition.reason.as_deref() == Some("CiliumIsUp")
+                && condition.message.as_deref() == Some("Cilium is running on this node")
+        });
+        if has == taints && up == network_up {
+            Ok(())
+        } else {
+            Err(format!("{name} has taints {has:?}, network up: {up}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_follow_their_agents() {
+    let trial = Trial::start(&["--set-cilium-node-taints"]).await;
+    let nodes: Api<Node> = Api::all(trial.client.clone());
+    let pods: Api<Pod> = Api::namespaced(trial.client.clone(), "default");
+    let agent = json!({ "key": TAINT_KEY, "effect": "NoSchedule" });
+    let foreign = json!({ "key": "foreign", "effect": "NoSchedule" });
+    make_node(&nodes, "both", json!([agent, foreign])).await;
+    make_node(&nodes, "none", json!([])).await;
+    make_node(&nodes, "bare", json!([agent])).await;
+    for node in ["both", "none"] {
+        make_agent(&pods, &format!("agent-{node}"), node).await;
+        set_ready(&pods, &format!("agent-{node}"), false).await;
+    }
+    let running = trial.run("node_taint");
+
+    // TAINT-06: an agent that is not ready keeps its node closed; no agent: not ours to judge.
+    until(&nodes, "none", &[TAINT_KEY], false).await;
+    set_ready(&pods, "agent-both", true).await;
+    set_ready(&pods, "agent-none", true).await;
+    until(&nodes, "both", &["foreign"], true).await;
+    until(&nodes, "none", &[], true).await;
+    until(&nodes, "bare", &[TAINT_KEY], false).await;
+
+    // TAINT-09: an agent that terminates serves no longer, though it still says so.
+    pods.delete("agent-both", &DeleteParams::default()).await.expect("delete a pod");
+    until(&nodes, "both", &["foreign", TAINT_KEY], true).await;
+    running.stop().await;
+
+    // A restart at rest writes nothing: after a new node's writes there are no others.
+    let before = trial.writes(0).await.len();
+    let running = trial.run("node_taint");
+    make_node(&nodes, "new", json!([agent])).await;
+    make_agent(&pods, "agent-new", "new").await;
+    set_ready(&pods, "agent-new", true).await;
+    until(&nodes, "new", &[], true).await;
+    running.stop().await;
+    let writes = trial.writes(before).await;
+    assert!(writes.iter().all(|write| write.name == "new"), "{writes:?}");
+}

@@ -23,6 +23,7 @@ fn start(kubeconfig: Option<&Path>, arguments: &[&str]) -> Operator {
     let [api_port, metrics_port] = free_ports();
     let folder = tempfile::tempdir().unwrap();
     let mut all = vec![
+        "--ipam=kubernetes".into(),
         format!("--operator-api-serve-addr=127.0.0.1:{api_port}"),
         "--enable-metrics".into(),
         format!("--operator-prometheus-serve-addr=127.0.0.1:{metrics_port}"),

@@ -1,0 +1,435 @@
+//! `cilia bpf`: what the kernel's maps hold.
+
+use anyhow::Context as _;
+use cilia_policy::l4::{L4, protocol};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::identity;
+use crate::output::{Format, items, text};
+use crate::table::Table;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Addresses and their identities
+    #[command(subcommand)]
+    Ipcache(List),
+    /// Policies of endpoints
+    #[command(subcommand)]
+    Policy(Policy),
+    /// Connections
+    #[command(subcommand)]
+    Ct(Ct),
+    /// Local addresses
+    #[command(subcommand)]
+    Endpoint(List),
+    /// Services
+    #[command(subcommand)]
+    Lb(Lb),
+    /// Counters
+    #[command(subcommand)]
+    Metrics(List),
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum List {
+    /// Every entry
+    List,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Policy {
+    /// What one endpoint lets in and out
+    Get {
+        /// The endpoint's number
+        #[arg(required_unless_present = "all")]
+        endpoint: Option<u16>,
+        /// Numbers instead of labels
+        #[arg(short, long)]
+        numeric: bool,
+        /// All endpoints
+        #[arg(long)]
+        all: bool,
+    },
+    /// Endpoints that have a policy map
+    List,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Ct {
+    /// Every connection
+    List {
+        /// Whose: global
+        #[arg(default_value = "global", value_parser = ["global"])]
+        whose: String,
+    },
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Lb {
+    /// Frontends and their backends
+    List {
+        /// Frontends by reverse-NAT id
+        #[arg(long, conflicts_with = "backends")]
+        revnat: bool,
+        /// Backends by id
+        #[arg(long)]
+        backends: bool,
+    },
+}
+
+async fn map(agent: &Agent, name: &str) -> anyhow::Result<Vec<Value>> {
+    let map = agent
+        .find(&format!("/v1/map/{name}"))
+        .await?
+        .with_context(|| format!("there is no map {name}"))?;
+    Ok(items(&map["entries"]).to_vec())
+}
+
+async fn maps(agent: &Agent, names: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for name in names {
+        all.extend(map(agent, name).await?);
+    }
+    Ok(all)
+}
+
+pub(crate) async fn run(
+    agent: &Agent,
+    command: &Command,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    let (entries, table): (Vec<Value>, fn(&[Value]) -> Table) = match command {
+        Command::Ipcache(List::List) => (map(agent, "cilium_ipcache_v2").await?, ipcache),
+        Command::Policy(command) => return policy(agent, command, format).await,
+        Command::Ct(Ct::List { .. }) => {
+            let names = [
+                "cilium_ct4_global",
+                "cilium_ct_any4_global",
+                "cilium_ct6_global",
+                "cilium_ct_any6_global",
+            ];
+            let entries = maps(agent, &names).await?;
+            if let Some(format) = format {
+                return format.print(&Value::Array(entries));
+            }
+            entries.iter().for_each(|entry| println!("{}", connection(entry)));
+            return Ok(());
+        }
+        Command::Endpoint(List::List) => (map(agent, "cilium_lxc").await?, endpoint),
+        Command::Lb(Lb::List { revnat: true, .. }) => {
+            (maps(agent, &["cilium_lb4_reverse_nat", "cilium_lb6_reverse_nat"]).await?, rev_nat)
+        }
+        Command::Lb(Lb::List { backends: true, .. }) => {
+            (maps(agent, &["cilium_lb4_backends_v3", "cilium_lb6_backends_v3"]).await?, backends)
+        }
+        Command::Lb(Lb::List { .. }) => (services(agent).await?, service),
+        Command::Metrics(List::List) => (map(agent, "cilium_metrics").await?, metrics),
+    };
+    if let Some(format) = format {
+        return format.print(&Value::Array(entries));
+    }
+    let table = table(&entries);
+    if table.len() <= 1 {
+        eprintln!("No entries found.");
+    } else {
+        table.print();
+    }
+    Ok(())
+}
+
+fn ipcache(entries: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["IP PREFIX/ADDRESS", "IDENTITY"]);
+    for entry in entries {
+        let tunnel = text(&entry["tunnelendpoint"]);
+        let flags = match tunnel.as_str() {
+            "" => "<none>",
+            address if address.contains(':') => "hastunnel,ipv6tunnel",
+            _ => "hastunnel",
+        };
+        let tunnel = if tunnel.is_empty() { "0.0.0.0".to_owned() } else { tunnel };
+        let (identity, key) = (text(&entry["identity"]), text(&entry["encryptkey"]));
+        let value =
+            format!("identity={identity} encryptkey={key} tunnelendpoint={tunnel} flags={flags}");
+        table.row([text(&entry["cidr"]), value]);
+    }
+    table
+}
+
+fn endpoint(entries: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["IP ADDRESS", "LOCAL ENDPOINT INFO"]);
+    for entry in entries {
+        let info = if entry["host"].as_bool() == Some(true) {
+            "(localhost)".to_owned()
+        } else {
+            format!(
+                "id={:<5} sec_id={:<5} flags=0x{:04X} ifindex={:<3} mac={} nodemac={} parent_ifindex={:<3}",
+                text(&entry["id"]),
+                text(&entry["identity"]),
+                0,
+                text(&entry["ifindex"]),
+                text(&entry["mac"]),
+                text(&entry["nodemac"]),
+                0,
+            )
+        };
+        table.row([text(&entry["ip"]), info.trim_end().to_owned()]);
+    }
+    table
+}
+
+fn rev_nat(entries: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["ID", "SERVICE ADDRESS"]);
+    for entry in entries {
+        table.row([text(&entry["id"]), ends(&entry["ip"], &entry["port"])]);
+    }
+    table
+}
+
+fn backends(entries: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["BACKEND ID", "SERVICE ADDRESS"]);
+    for entry in entries {
+        table.row([
+            text(&entry["id"]),
+            format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"])),
+        ]);
+    }
+    table
+}
+
+/// Frontends and slots, with their backends' addresses.
+async fn services(agent: &Agent) -> anyhow::Result<Vec<Value>> {
+    let backends = maps(agent, &["cilium_lb4_backends_v3", "cilium_lb6_backends_v3"]).await?;
+    let mut services = maps(agent, &["cilium_lb4_services_v2", "cilium_lb6_services_v2"]).await?;
+    for service in &mut services {
+        let found = backends.iter().find(|backend| backend["id"] == service["backend"]).cloned();
+        service["address"] = json!(found);
+    }
+    Ok(services)
+}
+
+fn service(entries: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"]);
+    let mut last = String::new();
+    for entry in entries {
+        let frontend = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
+        let (rev_nat, slot) = (text(&entry["revnat"]), text(&entry["slot"]));
+        let backend = &entry["address"];
+        let value = if slot == "0" {
+            let nowhere = if text(&entry["ip"]).contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+            format!("{nowhere} ({rev_nat}) (0) [ClusterIP, non-routable]")
+        } else if backend.is_null() {
+            format!("backend {} not found", text(&entry["backend"]))
+        } else {
+            let place = ends(&backend["ip"], &backend["port"]);
+            format!("{place}/{} ({rev_nat}) ({slot})", named(&backend["proto"]))
+        };
+        let shown = if frontend == last { String::new() } else { frontend.clone() };
+        last = frontend;
+        table.row([shown, value]);
+    }
+    table
+}
+
+fn metrics(entries: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["REASON", "DIRECTION", "PACKETS", "BYTES"]);
+    for entry in entries {
+        table.row(["reason", "direction", "packets", "bytes"].map(|member| text(&entry[member])));
+    }
+    table
+}
+
+/// A connection in Cilium's words.
+fn connection(entry: &Value) -> String {
+    format!(
+        "{} {} {} -> {} expires={} RxFlagsSeen=0x{:02x} TxFlagsSeen=0x{:02x} Flags=[ {}{}] RevNAT={} SourceSecurityID={} \
+         BackendID={}",
+        named(&entry["proto"]),
+        text(&entry["direction"]),
+        ends(&entry["source"], &entry["source_port"]),
+        ends(&entry["destination"], &entry["destination_port"]),
+        text(&entry["expires"]),
+        entry["rx_flags"].as_u64().unwrap_or(0),
+        entry["tx_flags"].as_u64().unwrap_or(0),
+        if entry["closing"].as_bool() == Some(true) { "Closing " } else { "" },
+        if entry["established"].as_bool() == Some(true) { "SeenNonSyn " } else { "" },
+        text(&entry["revnat"]),
+        text(&entry["identity"]),
+        text(&entry["backend"]),
+    )
+}
+
+fn ends(address: &Value, port: &Value) -> String {
+    let address = text(address);
+    if address.contains(':') {
+        format!("[{address}]:{}", text(port))
+    } else {
+        format!("{address}:{}", text(port))
+    }
+}
+
+fn number<T: TryFrom<u64> + Default>(value: &Value) -> T {
+    value.as_u64().and_then(|number| T::try_from(number).ok()).unwrap_or_default()
+}
+
+fn named(proto: &Value) -> String {
+    protocol::name(number(proto)).map_or_else(|| text(proto), str::to_owned)
+}
+
+async fn policy(agent: &Agent, command: &Policy, format: Option<&Format>) -> anyhow::Result<()> {
+    let known = map(agent, "cilium_policy_maps").await?;
+    let mut known: Vec<u16> = known.iter().map(|entry| number(&entry["endpoint"])).collect();
+    known.sort_unstable();
+    let (wanted, numeric, all) = match command {
+        Policy::Get { endpoint: Some(endpoint), numeric, all: false } => {
+            (vec![*endpoint], *numeric, false)
+        }
+        Policy::Get { numeric, .. } => (known, *numeric, true),
+        Policy::List => {
+            known.iter().for_each(|endpoint| {
+                println!("/sys/fs/bpf/tc/globals/cilium_policy_v2_{endpoint:05}")
+            });
+            return Ok(());
+        }
+    };
+    let labels =
+        if numeric { std::collections::BTreeMap::new() } else { identity::labels(agent).await? };
+    let mut answers = Vec::new();
+    for endpoint in wanted {
+        let name = format!("cilium_policy_v2_{endpoint:05}");
+        let entries = map(agent, &name)
+            .await
+            .with_context(|| format!("endpoint {endpoint} has no policy map here"))?;
+        let path = format!("/sys/fs/bpf/tc/globals/{name}");
+        if format.is_some() {
+            answers.push(if all {
+                json!({"EndpointID": endpoint, "Path": path, "Content": entries})
+            } else {
+                Value::Array(entries)
+            });
+            continue;
+        }
+        if all {
+            println!("Endpoint ID: {endpoint}\nPath: {path}\n");
+        }
+        if entries.is_empty() {
+            println!("Policy stats empty. Perhaps the policy enforcement is disabled?");
+        } else {
+            policy_table(&entries, &labels, numeric).print();
+        }
+        if all {
+            println!("\n");
+        }
+    }
+    match format {
+        Some(format) if all => format.print(&Value::Array(answers)),
+        Some(format) => format.print(&answers.pop().unwrap_or_default()),
+        None => Ok(()),
+    }
+}
+
+fn policy_table(
+    entries: &[Value],
+    labels: &std::collections::BTreeMap<u64, Vec<String>>,
+    numeric: bool,
+) -> Table {
+    let mut table = Table::new(5);
+    table.row([
+        "POLICY",
+        "DIRECTION",
+        if numeric { "IDENTITY" } else { "LABELS (source:key[=value])" },
+        "PORT/PROTO",
+        "PROXY PORT",
+        "AUTH TYPE",
+        "BYTES",
+        "PACKETS",
+        "PREFIX",
+        "COOKIE",
+    ]);
+    let order = |entry: &&Value| {
+        let egress = entry["egress"].as_bool();
+        (
+            entry["deny"].as_bool() != Some(true),
+            egress,
+            entry["identity"].as_u64(),
+            entry["proto"].as_u64(),
+            entry["port"].as_u64(),
+        )
+    };
+    let mut sorted: Vec<&Value> = entries.iter().collect();
+    sorted.sort_by_key(order);
+    for entry in sorted {
+        let yes = |member: &str| entry[member].as_bool() == Some(true);
+        let identity = entry["identity"].as_u64().unwrap_or(0);
+        let mut shown = match (identity, labels.get(&identity)) {
+            (0, _) => vec!["ANY".to_owned()],
+            (_, Some(labels)) if !labels.is_empty() => labels.clone(),
+            _ => vec![identity.to_string()],
+        }
+        .into_iter();
+        let l4 = L4 {
+            proto: number(&entry["proto"]),
+            port: number(&entry["port"]),
+            prefix: number(&entry["port_prefix"]),
+        };
+        table.row([
+            if yes("deny") { "Deny" } else { "Allow" }.to_owned(),
+            if yes("egress") { "Egress" } else { "Ingress" }.to_owned(),
+            shown.next().unwrap_or_default(),
+            l4.to_string(),
+            "NONE".into(),
+            "disabled".into(),
+            "-".into(),
+            "-".into(),
+            l4.lpm_bits().to_string(),
+            text(&entry["cookie"]),
+        ]);
+        shown.for_each(|label| table.row(["", "", &label, "", "", "", "", "", "", ""]));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{ipcache, policy_table};
+    use serde_json::json;
+
+    #[test]
+    fn tables_read_as_habits_expect() {
+        let entries = [
+            json!({"cidr": "10.0.1.7/32", "identity": 4711, "encryptkey": 0, "tunnelendpoint": "192.168.0.2"}),
+            json!({"cidr": "192.168.0.1/32", "identity": 1, "encryptkey": 0, "tunnelendpoint": null}),
+        ];
+        let text = ipcache(&entries).render();
+        assert!(
+            text.contains(
+                "identity=4711 encryptkey=0 tunnelendpoint=192.168.0.2 flags=hastunnel\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("identity=1 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>\n"),
+            "{text}"
+        );
+        let entries = [
+            json!({"deny": false, "egress": false, "identity": 0, "proto": 0, "port": 0, "port_prefix": 0, "cookie": 0}),
+            json!({"deny": true, "egress": true, "identity": 4711, "proto": 6, "port": 64, "port_prefix": 10, "cookie": 0}),
+        ];
+        let labels =
+            BTreeMap::from([(4711, vec!["k8s:app=web".to_owned(), "k8s:tier=front".to_owned()])]);
+        let text = policy_table(&entries, &labels, false).render();
+        let words: Vec<Vec<&str>> =
+            text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[0][..4], ["Deny", "Egress", "k8s:app=web", "64-127/TCP"]);
+        assert_eq!(words[1], ["k8s:tier=front"]);
+        assert_eq!(words[2][..4], ["Allow", "Ingress", "ANY", "ANY"]);
+    }
+}

@@ -75,7 +75,7 @@ async fn perform(cluster: &str, scenarios: &[&Scenario]) -> ExitCode {
         match outcome {
             Ok(()) => println!("scenario {} ... ok ({took:.1} s)", scenario.name),
             Err(error) => {
-                println!("scenario {} ... FAILED ({took:.1} s)\n{error:?}", scenario.name);
+                println!("scenario {} ... FAILED ({took:.1} s)\n{error:#}", scenario.name);
                 println!("{}", stage.state().await);
                 failed.push(scenario.name);
             }

@@ -3,6 +3,7 @@
 
 mod api;
 mod cni;
+mod config;
 mod device;
 mod endpoint;
 mod events;
@@ -14,5 +15,44 @@ mod policy;
 mod readiness;
 mod service;
 mod turns;
+mod wiring;
 
-fn main() {}
+use std::process::ExitCode;
+
+use cilia_runtime::config::Start;
+use cilia_runtime::metrics::Metrics;
+use cilia_runtime::{logging, shutdown};
+
+/// The agent waits much and computes little: more threads would only hold more memory.
+#[tokio::main(worker_threads = 2)]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if tracing::dispatcher::has_been_set() {
+                tracing::error!("{error:#}");
+            } else {
+                eprintln!("cilia-agent: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let flags = match config::program().start(std::env::args().skip(1), std::env::vars())? {
+        Start::Print(text) => {
+            print!("{text}");
+            return Ok(());
+        }
+        Start::Run(flags) => *flags,
+    };
+    let metrics = Metrics::with_toggles("cilium", flags.strings("metrics"));
+    logging::init(&flags, &metrics)?;
+    let node = match std::env::var("K8S_NODE_NAME") {
+        Ok(name) if !name.is_empty() => name,
+        _ => nix::unistd::gethostname()?.to_string_lossy().into_owned(),
+    };
+    let settings = config::Settings::read(&node, &flags)?;
+    wiring::run(flags, settings, metrics, shutdown::on_signal()?).await
+}

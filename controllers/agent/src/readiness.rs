@@ -42,11 +42,12 @@ impl Readiness {
         gates.iter().filter_map(|(&name, state)| Some((name, state.clone()?))).collect()
     }
 
-    /// Returns once every gate is open.
-    pub async fn wait(&self) {
+    /// Returns once every gate but `last` is open.
+    pub async fn wait_for_all_but(&self, last: &str) {
         let mut gates = self.0.subscribe();
+        let open = |gates: &Gates| gates.iter().all(|(&name, why)| name == last || why.is_none());
         // The sender lives in `self`, so the channel can't close while we wait.
-        let _ = gates.wait_for(|gates| gates.values().all(Option::is_none)).await;
+        let _ = gates.wait_for(open).await;
     }
 }
 
@@ -62,8 +63,8 @@ mod tests {
         readiness.close("datapath", "verifier said no");
         readiness.open("ipcache");
         assert_eq!(readiness.closed(), [("datapath", "verifier said no".to_owned())]);
+        readiness.wait_for_all_but("datapath").await;
         readiness.open("datapath");
-        readiness.wait().await;
         assert!(readiness.closed().is_empty());
     }
 }

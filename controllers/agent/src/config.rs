@@ -1,0 +1,277 @@
+//! Decides what the agent's flags mean for its parts, and which of them have an effect.
+
+mod map_sizes;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cilia_identity::{Filter, Space};
+use cilia_loader::{MapSizes, NodeConfig};
+use cilia_policy::Mode;
+use cilia_runtime::config::{Config as Flags, Error, Program};
+
+use crate::cni::conflist::Conflist;
+use crate::identity::Management;
+use crate::node;
+use crate::policy::Kinds;
+
+/// The flags that do something; the others warn when they are set.
+const BUILT: &[&str] = &[
+    "agent-health-port",
+    "allow-icmp-frag-needed",
+    "allow-localhost",
+    "bpf-ct-global-any-max",
+    "bpf-ct-global-tcp-max",
+    "bpf-fragments-map-max",
+    "bpf-lb-map-max",
+    "bpf-map-dynamic-size-ratio",
+    "bpf-policy-map-max",
+    "bpf-root",
+    "cluster-id",
+    "cluster-name",
+    "cni-chaining-mode",
+    "cni-exclusive",
+    "cni-log-file",
+    "config",
+    "config-dir",
+    "debug",
+    "egress-masquerade-interfaces",
+    "enable-cilium-clusterwide-network-policy",
+    "enable-cilium-endpoint-slice",
+    "enable-cilium-network-policy",
+    "enable-extended-ip-protocols",
+    "enable-ipv4",
+    "enable-ipv4-masquerade",
+    "enable-ipv6",
+    "enable-ipv6-masquerade",
+    "enable-k8s-networkpolicy",
+    "enable-node-selector-labels",
+    "enable-non-default-deny-policies",
+    "enable-policy",
+    "identity-allocation-mode",
+    "identity-management-mode",
+    "ipam",
+    "ipv4-native-routing-cidr",
+    "ipv6-native-routing-cidr",
+    "k8s-api-server-urls",
+    "k8s-client-burst",
+    "k8s-client-connection-timeout",
+    "k8s-client-qps",
+    "k8s-kubeconfig-path",
+    "k8s-namespace",
+    "label-prefix-file",
+    "labels",
+    "log-opt",
+    "max-connected-clusters",
+    "metrics",
+    "mtu",
+    "policy-audit-mode",
+    "policy-default-local-cluster",
+    "procfs",
+    "prometheus-serve-addr",
+    "routing-mode",
+    "socket-path",
+    "state-dir",
+    "tunnel-port",
+    "tunnel-protocol",
+    "write-cni-conf-when-ready",
+];
+
+/// The BPF file system, where `bpf-root` names no other.
+const BPF_ROOT: &str = "/sys/fs/bpf";
+
+/// The program and its flags.
+pub fn program() -> Program {
+    Program {
+        name: "cilia-agent",
+        about: "The Cilia agent connects the pods of its node and enforces policy on them.",
+        flags: cilia_runtime::config::Flags::agent(),
+        built: BUILT,
+    }
+}
+
+/// What the flags ask for, checked.
+#[derive(Debug)]
+pub struct Settings {
+    /// The node.
+    pub node: node::Config,
+    /// The numbers that identities of this cluster have.
+    pub space: Space,
+    /// Who makes identities.
+    pub management: Management,
+    /// Which labels make an identity.
+    pub filter: Arc<Filter>,
+    /// What policies mean.
+    pub policy: cilia_policy::Config,
+    /// Which kinds of policy count.
+    pub kinds: Kinds,
+    /// Addresses are learned from slices, not from endpoints.
+    pub slices: bool,
+    /// Where the maps and programs are pinned.
+    pub bpf_root: PathBuf,
+    /// How many entries each map holds.
+    pub map_sizes: MapSizes,
+    /// What the programs know of the node beside its devices.
+    pub datapath: NodeConfig,
+    /// Where endpoints are written down, and deletions kept.
+    pub state_dir: PathBuf,
+    /// Where the API is served.
+    pub socket: PathBuf,
+    /// The CNI configuration to write once ready.
+    pub conflist: Option<Conflist>,
+    /// Where the kubelet's probes are answered.
+    pub health: String,
+}
+
+impl Settings {
+    /// Reads the flags for the node of this name.
+    pub fn read(node_name: &str, flags: &Flags) -> anyhow::Result<Self> {
+        let node = node::Config::read(node_name, flags)?;
+        flags.one_of("identity-allocation-mode", &["crd"])?;
+        let management =
+            match flags.one_of("identity-management-mode", &["agent", "operator", "both"])? {
+                "operator" => Management::Operator,
+                _ => Management::Agent,
+            };
+        let cluster_id = number::<u32>(flags, "cluster-id")?;
+        let space = Space::new(cluster_id, number(flags, "max-connected-clusters")?)
+            .map_err(|error| flags.reject("cluster-id", error.to_string()))?;
+        let health_host = if node.ipv4 { "127.0.0.1" } else { "[::1]" };
+        let policy = policy(flags)?;
+        Ok(Self {
+            space,
+            management,
+            filter: Arc::new(filter(flags)?),
+            kinds: Kinds {
+                cilium: flags.bool("enable-cilium-network-policy"),
+                clusterwide: flags.bool("enable-cilium-clusterwide-network-policy"),
+                kubernetes: flags.bool("enable-k8s-networkpolicy"),
+            },
+            slices: flags.bool("enable-cilium-endpoint-slice"),
+            bpf_root: flags.path("bpf-root").unwrap_or_else(|| BPF_ROOT.into()),
+            map_sizes: map_sizes::read(flags)?,
+            datapath: NodeConfig {
+                cluster_id: u16::try_from(cluster_id).unwrap_or_default(),
+                policy_audit: flags.bool("policy-audit-mode"),
+                trace: true,
+                allow_icmp_frag_needed: flags.bool("allow-icmp-frag-needed"),
+                tunnel_port: node.tunnel_port.unwrap_or_default(),
+                ..NodeConfig::default()
+            },
+            state_dir: path(flags, "state-dir")?,
+            socket: path(flags, "socket-path")?,
+            conflist: conflist(flags)?,
+            health: format!("{health_host}:{}", number::<u16>(flags, "agent-health-port")?),
+            node,
+            policy,
+        })
+    }
+}
+
+fn policy(flags: &Flags) -> Result<cilia_policy::Config, Error> {
+    let mode = match flags.one_of("enable-policy", &["default", "always", "never"])? {
+        "always" => Mode::Always,
+        "never" => Mode::Never,
+        _ => Mode::Default,
+    };
+    // `auto` means always where Kubernetes is on: the kubelet must reach its pods.
+    let localhost = flags.one_of("allow-localhost", &["auto", "always", "policy"])?;
+    Ok(cilia_policy::Config {
+        mode,
+        allow_localhost: localhost != "policy",
+        dual_stack: flags.bool("enable-ipv4") && flags.bool("enable-ipv6"),
+        cluster: flags.string("cluster-name").into(),
+        local_cluster: flags.bool("policy-default-local-cluster"),
+        non_default_deny: flags.bool("enable-non-default-deny-policies"),
+        extended_protocols: flags.bool("enable-extended-ip-protocols"),
+        node_selectors: flags.bool("enable-node-selector-labels"),
+        // Rules for layer 7 are not enforced: they let nothing through.
+        l7_proxy: flags.bool("enable-l7-proxy"),
+    })
+}
+
+fn filter(flags: &Flags) -> anyhow::Result<Filter> {
+    let file = flags.path("label-prefix-file");
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path).map_err(|error| {
+            flags.reject("label-prefix-file", format!("a file that can be read: {error}"))
+        })
+    };
+    let text = file.as_ref().map(read).transpose()?;
+    let filter = Filter::new(flags.strings("labels"), text.as_deref())
+        .map_err(|error| flags.reject("labels", error.to_string()))?;
+    for warning in filter.warnings() {
+        tracing::warn!("{warning}");
+    }
+    Ok(filter)
+}
+
+fn conflist(flags: &Flags) -> Result<Option<Conflist>, Error> {
+    let mode = flags.one_of("cni-chaining-mode", &["none", "portmap"])?;
+    let conflist = |path| Conflist {
+        path,
+        log_file: flags.string("cni-log-file").to_owned(),
+        debug: flags.bool("debug"),
+        exclusive: flags.bool("cni-exclusive"),
+        portmap: mode == "portmap",
+    };
+    Ok(flags.path("write-cni-conf-when-ready").map(conflist))
+}
+
+fn path(flags: &Flags, flag: &str) -> Result<PathBuf, Error> {
+    flags.path(flag).ok_or_else(|| flags.reject(flag, "a path"))
+}
+
+/// A number that fits its place, whichever kind of integer the flag is.
+fn number<N: TryFrom<u64>>(flags: &Flags, flag: &str) -> Result<N, Error> {
+    let text = flags.value(flag).to_string();
+    let number = text.parse::<u64>().ok().and_then(|number| N::try_from(number).ok());
+    number.ok_or_else(|| {
+        let bits = 8 * size_of::<N>();
+        flags.reject(flag, format!("a number from 0 that fits into {bits} bits"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUILT, Settings};
+    use cilia_runtime::config::{Config, Flags};
+
+    fn read(args: &[&str]) -> Result<Settings, String> {
+        let args = ["--identity-allocation-mode=crd"].iter().chain(args);
+        let config = Config::load(Flags::agent(), args.map(ToString::to_string), [])
+            .map_err(|error| error.to_string())?;
+        Settings::read("n1", &config).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn built_flags_exist() {
+        let config = Config::load(Flags::agent(), [], []).unwrap();
+        for flag in BUILT {
+            assert!(config.has(flag), "{flag}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_flag_and_what_is_allowed() {
+        let cases: &[(&[&str], &str)] = &[
+            (&["--enable-ipv4=false", "--enable-ipv6=false"], "enable-ipv4"),
+            (&["--identity-allocation-mode=kvstore"], "identity-allocation-mode"),
+            (&["--cluster-id=300"], "cluster-id"),
+            (&["--enable-policy=sometimes"], "default, always, never"),
+            (&["--bpf-policy-map-max=10"], "bpf-policy-map-max"),
+            (&["--ipv4-native-routing-cidr=10.0.0.0/33"], "ipv4-native-routing-cidr"),
+            (&["--agent-health-port=70000"], "agent-health-port"),
+        ];
+        for (args, want) in cases {
+            let error = read(args).unwrap_err();
+            assert!(error.contains(want), "{args:?}: {error} lacks {want}");
+        }
+    }
+
+    #[test]
+    fn the_chart_s_settings_are_taken() {
+        let settings = read(&["--write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist"]);
+        assert!(settings.unwrap().conflist.is_some());
+    }
+}

@@ -1,0 +1,354 @@
+//! Connects the agent's parts, in the order in which each has what it needs.
+//!
+//! 1. What needs nothing but the API server: identities, pods, this node's CiliumNode.
+//! 2. Once the node has ranges: devices, and the datapath on them.
+//! 3. What fills the maps: ipcache, policy, services.
+//! 4. Former endpoints are taken over, kept deletions carried out, and pods connected.
+//! 5. Once every gate is open: the container runtime is told, and readiness is true.
+//!
+//! Nothing on the way touches the traffic of pods that a former agent connected.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use cilia_loader::Datapath;
+use cilia_runtime::client;
+use cilia_runtime::config::Config as Flags;
+use cilia_runtime::http;
+use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::metrics::Metrics;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Settings;
+use crate::device::{Netlink, Sysctl};
+use crate::endpoint::{self, EndpointMap, Endpoints, Lifecycle, Pods, StateFiles};
+use crate::events::Bus;
+use crate::identity::Identities;
+use crate::ipam::Ipam;
+use crate::ipcache::{self, Cache};
+use crate::node::{Keeper, Nodes, Plumbing};
+use crate::policy::{self, Enforcer};
+use crate::readiness::Readiness;
+use crate::service::{self, Services};
+use crate::{api, cni};
+
+/// The gate that opens once former endpoints have been taken over.
+const ENDPOINTS: &str = "endpoints";
+/// The gate that opens once the datapath is loaded.
+const DATAPATH: &str = "datapath";
+/// The gate that opens once the container runtime knows the plugin.
+const CNI: &str = "cni";
+const GATES: &[&str] =
+    &["node", DATAPATH, ipcache::GATE, policy::GATE, service::GATE, ENDPOINTS, CNI];
+/// How long a step waits before it is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Runs until `stop` or a failure that a restart has to cure.
+pub async fn run(
+    flags: Flags,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut agent = Agent { tasks: JoinSet::new(), stop: stop.clone() };
+    let outcome = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        outcome = agent.start(Arc::new(flags), settings, metrics) => outcome,
+    };
+    let outcome = match outcome {
+        Ok(()) => agent.watch().await,
+        failed => failed,
+    };
+    stop.cancel();
+    agent.tasks.join_all().await;
+    outcome
+}
+
+/// The agent's tasks; each runs until `stop`.
+struct Agent {
+    tasks: JoinSet<(&'static str, Result<()>)>,
+    stop: CancellationToken,
+}
+
+impl Agent {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(async move {
+            task.await;
+            (name, Ok(()))
+        });
+    }
+
+    /// Waits for `stop`; a task that ends before it is a failure.
+    async fn watch(&mut self) -> Result<()> {
+        tokio::select! {
+            () = self.stop.cancelled() => Ok(()),
+            Some(ended) = self.tasks.join_next() => match ended {
+                _ if self.stop.is_cancelled() => Ok(()),
+                Ok((name, Ok(()))) => Err(anyhow!("{name} ended by itself")),
+                Ok((name, Err(error))) => Err(error.context(name)),
+                Err(panic) => Err(anyhow!("a task panicked: {panic}")),
+            },
+        }
+    }
+
+    async fn start(
+        &mut self,
+        flags: Arc<Flags>,
+        settings: Settings,
+        metrics: Metrics,
+    ) -> Result<()> {
+        let stop = self.stop.clone();
+        let readiness = Readiness::new(GATES);
+        http::serve(&settings.health, api::probe(readiness.clone()), &stop)
+            .await
+            .context("agent-health-port")?;
+        let address = flags.string("prometheus-serve-addr");
+        if !address.is_empty() {
+            http::serve(address, http::metrics_router(&metrics), &stop)
+                .await
+                .context("prometheus-serve-addr")?;
+        }
+        let workqueues = Workqueues::register(&metrics);
+        let client = client::client(&flags, &client::Settings::new(&flags, "cilium-agent")).await?;
+
+        let (nodes, ipam, endpoints) = (Nodes::default(), Ipam::default(), Endpoints::default());
+        let identities = Identities::new(client.clone(), settings.space, settings.management);
+        let (pods, pod_changes) = Pods::new(client.clone());
+        let keeper = Keeper::new(
+            settings.node.clone(),
+            client.clone(),
+            nodes.clone(),
+            ipam.clone(),
+            readiness.clone(),
+            &workqueues,
+        );
+        self.spawn("the node's own object", {
+            let stop = stop.clone();
+            async move { keeper.run(stop).await }
+        });
+        self.spawn("identities", {
+            let (identities, stop) = (identities.clone(), stop.clone());
+            async move { identities.run(stop).await }
+        });
+        self.spawn("pods", {
+            let (pods, name, stop) = (pods.clone(), settings.node.name.clone(), stop.clone());
+            async move { pods.run(&name, stop).await }
+        });
+
+        let local = nodes.wait_local().await;
+        let netlink = Netlink::connect()?;
+        let sysctl = Sysctl::new(&settings.node.procfs);
+        let plumbing = Plumbing::new(
+            settings.node.clone(),
+            nodes.clone(),
+            netlink.clone(),
+            sysctl.clone(),
+            &workqueues,
+        );
+        let devices = retried("node devices", || plumbing.ensure(), &readiness, DATAPATH).await;
+        let mtu = plumbing.mtu(&local).await?;
+        let datapath = Arc::new(
+            load(&settings, &Plumbing::node_config(&devices, &local, &settings.datapath)).await?,
+        );
+        let map = EndpointMap::new(datapath.endpoints());
+        plumbing.ensure_hosts(&map, &devices).await?;
+        readiness.open(DATAPATH);
+        self.spawn("node devices and routes", {
+            let (datapath, map, base, stop) =
+                (datapath.clone(), map.clone(), settings.datapath.clone(), stop.clone());
+            async move { plumbing.run(datapath, map, base, stop).await }
+        });
+
+        let (cache, bus, services) = (Cache::default(), Bus::default(), Services::default());
+        let enforcer = Enforcer::new(settings.policy.clone());
+        self.fill_maps(&Maps {
+            settings: &settings,
+            client: &client,
+            nodes: &nodes,
+            endpoints: &endpoints,
+            identities: &identities,
+            cache: &cache,
+            enforcer: &enforcer,
+            services: &services,
+            datapath: &datapath,
+            readiness: &readiness,
+        });
+        self.tasks.spawn({
+            let events = bus.clone().run(datapath.clone(), stop.clone());
+            async move { ("events", events.await.map_err(Into::into)) }
+        });
+
+        let lifecycle = Lifecycle::new(endpoint::Parts {
+            config: endpoint::Config {
+                ipv4: settings.node.ipv4,
+                ipv6: settings.node.ipv6,
+                cluster: flags.string("cluster-name").to_owned(),
+                filter: settings.filter.clone(),
+                mtu,
+            },
+            endpoints: endpoints.clone(),
+            pods,
+            identities: identities.clone(),
+            ipam,
+            nodes: nodes.clone(),
+            enforcer: enforcer.clone(),
+            datapath: datapath.clone(),
+            map,
+            netlink,
+            sysctl,
+            files: StateFiles::new(&settings.state_dir),
+            client: client.clone(),
+            workqueues,
+        });
+        metrics.register_collector(Box::new(api::Collector {
+            datapath: datapath.clone(),
+            endpoints: endpoints.clone(),
+            identities: identities.clone(),
+            enforcer: enforcer.clone(),
+            ipcache: cache.clone(),
+            bus: bus.clone(),
+        }));
+        let plugin = cni::Server::new(readiness.clone());
+        let parts = api::Parts {
+            config: flags,
+            readiness: readiness.clone(),
+            client,
+            endpoints,
+            identities,
+            nodes,
+            ipcache: cache,
+            enforcer,
+            services,
+            bus,
+            datapath,
+            metrics,
+        };
+        let router = api::router(parts).merge(plugin.router());
+        let (socket, served) = (settings.socket.clone(), stop.clone());
+        self.tasks.spawn(async move {
+            let served = api::serve(&socket, router, served).await;
+            ("the API's socket", served.map_err(Into::into))
+        });
+
+        lifecycle.restore().await.context("take over the endpoints of a former agent")?;
+        self.spawn("endpoints", {
+            let (lifecycle, stop) = (lifecycle.clone(), stop.clone());
+            async move { lifecycle.run(pod_changes, stop).await }
+        });
+        plugin.open(lifecycle.clone(), &settings.state_dir).await.context("kept deletions")?;
+        retried("endpoints", || lifecycle.settle(), &readiness, ENDPOINTS).await;
+        readiness.open(ENDPOINTS);
+        self.spawn("CNI configuration", announce(settings.conflist, readiness, stop));
+        Ok(())
+    }
+
+    fn fill_maps(&mut self, maps: &Maps<'_>) {
+        let (datapath, readiness) = (maps.datapath, maps.readiness);
+        let sources = ipcache::Sources {
+            client: maps.client.clone(),
+            slices: maps.settings.slices,
+            nodes: maps.nodes.clone(),
+            endpoints: maps.endpoints.clone(),
+        };
+        let stop = self.stop.clone();
+        self.spawn(
+            "ipcache",
+            maps.cache.clone().run(sources, datapath.clone(), readiness.clone(), stop.clone()),
+        );
+        let sources = policy::Sources {
+            client: maps.client.clone(),
+            kinds: maps.settings.kinds,
+            identities: maps.identities.clone(),
+            ipcache: maps.cache.clone(),
+        };
+        self.spawn(
+            "policy",
+            maps.enforcer.clone().run(sources, datapath.clone(), readiness.clone(), stop.clone()),
+        );
+        let node = maps.settings.node.name.clone();
+        self.spawn(
+            "services",
+            maps.services.clone().run(
+                maps.client.clone(),
+                node,
+                datapath.clone(),
+                readiness.clone(),
+                stop,
+            ),
+        );
+    }
+}
+
+/// What filling the maps takes.
+struct Maps<'a> {
+    settings: &'a Settings,
+    client: &'a kube::Client,
+    nodes: &'a Nodes,
+    endpoints: &'a Endpoints,
+    identities: &'a Identities,
+    cache: &'a Cache,
+    enforcer: &'a Enforcer,
+    services: &'a Services,
+    datapath: &'a Arc<Datapath>,
+    readiness: &'a Readiness,
+}
+
+/// Loads the programs, on a thread of its own: the kernel's verifier takes its time.
+async fn load(settings: &Settings, node: &cilia_loader::NodeConfig) -> Result<Datapath> {
+    let config = cilia_loader::Config {
+        bpf_root: settings.bpf_root.clone(),
+        ipv4: settings.node.ipv4,
+        ipv6: settings.node.ipv6,
+        sizes: settings.map_sizes.clone(),
+        node: node.clone(),
+    };
+    let loaded = tokio::task::spawn_blocking(move || Datapath::load(&config)).await?;
+    loaded.context("load the datapath")
+}
+
+/// Does `step` until it succeeds; meanwhile the gate says what is wrong.
+async fn retried<T, E, F>(
+    what: &str,
+    step: impl Fn() -> F,
+    readiness: &Readiness,
+    gate: &'static str,
+) -> T
+where
+    E: std::fmt::Display,
+    F: Future<Output = Result<T, E>>,
+{
+    loop {
+        match step().await {
+            Ok(done) => return done,
+            Err(error) => {
+                tracing::warn!(%error, "{what}: will be tried again");
+                readiness.close(gate, error.to_string());
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Tells the container runtime about the plugin, once pods can be connected.
+async fn announce(
+    conflist: Option<cni::conflist::Conflist>,
+    readiness: Readiness,
+    stop: CancellationToken,
+) {
+    let announced = async {
+        readiness.wait_for_all_but(CNI).await;
+        if let Some(conflist) = conflist {
+            let write = || std::future::ready(conflist.write());
+            retried("write the CNI configuration", write, &readiness, CNI).await;
+        }
+        readiness.open(CNI);
+        tracing::info!("ready");
+    };
+    tokio::select! {
+        () = announced => stop.cancelled().await,
+        () = stop.cancelled() => {}
+    }
+}

@@ -123,10 +123,9 @@ async fn wrong_entries(
         for address in pod.addresses() {
             let prefix = if address.is_ipv4() { 32 } else { 128 };
             let (key, want) = (format!("{address}/{prefix}"), identities.get(&pod.name));
-            let entry = map.get(&key).cloned().unwrap_or_default();
-            let got = entry.split_whitespace().find_map(|word| word.strip_prefix("identity="));
-            if got.and_then(|got| got.parse().ok()).as_ref() != want {
-                wrong.push(format!("{key} is {entry:?}, should be {want:?}"));
+            let got = map.get(&key);
+            if got != want {
+                wrong.push(format!("{key} is {got:?}, should be {want:?}"));
             }
         }
     }
@@ -134,10 +133,11 @@ async fn wrong_entries(
 }
 
 /// The agent's map of addresses, as `cilia bpf ipcache list` shows it.
-async fn ipcache(stage: &Stage, node: &str) -> Result<BTreeMap<String, String>> {
+async fn ipcache(stage: &Stage, node: &str) -> Result<BTreeMap<String, u64>> {
     let map = agent::json(stage, node, &["bpf", "ipcache", "list"]).await?;
-    let entries = map.as_object().into_iter().flatten();
-    Ok(entries.map(|(key, value)| (key.clone(), value.to_string())).collect())
+    let of =
+        |entry: &Value| Some((entry["cidr"].as_str()?.to_owned(), entry["identity"].as_u64()?));
+    Ok(map.as_array().into_iter().flatten().filter_map(of).collect())
 }
 
 /// Everything that a pod leaves its marks in.

@@ -44,6 +44,15 @@ pub fn admit(
 #[inline(always)]
 pub fn enter(skb: Skb, s: &Scratch, receiver: &EndpointInfo) -> Outcome {
     if s.v6() { hop_limit(skb)? } else { ttl(skb)? };
+    if !set_macs(skb, receiver) || !skb.for_this_host() {
+        return Err(Drop(reason::WRITE_ERROR));
+    }
+    Ok(Verdict::redirect(skb.redirect_peer(receiver.ifindex)))
+}
+
+/// Addresses the frame to the endpoint's device.
+#[inline(always)]
+pub fn set_macs(skb: Skb, receiver: &EndpointInfo) -> bool {
     let macs = [
         receiver.mac as u16,
         (receiver.mac >> 16) as u16,
@@ -52,10 +61,7 @@ pub fn enter(skb: Skb, s: &Scratch, receiver: &EndpointInfo) -> Outcome {
         (receiver.node_mac >> 16) as u16,
         (receiver.node_mac >> 32) as u16,
     ];
-    if !skb.set_macs(&raw const macs) || !skb.for_this_host() {
-        return Err(Drop(reason::WRITE_ERROR));
-    }
-    Ok(Verdict::redirect(skb.redirect_peer(receiver.ifindex)))
+    skb.set_macs(&raw const macs)
 }
 
 #[inline(always)]

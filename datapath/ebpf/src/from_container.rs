@@ -9,8 +9,8 @@ use cilia_maps::{metrics, reason};
 use crate::parse::{self, UDP};
 use crate::scratch::Scratch;
 use crate::skb::Skb;
-use crate::verdict::{Drop, Outcome, Verdict, finish};
-use crate::{conntrack, deliver, encap, events, ipcache, lb, maps, policy};
+use crate::verdict::{Drop, Outcome, Verdict, count, finish};
+use crate::{conntrack, deliver, encap, events, ipcache, lb, maps, policy, reject};
 
 #[classifier]
 pub fn cil_from_container(ctx: TcContext) -> i32 {
@@ -42,7 +42,15 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
         lb::reverse_loopback(skb, s)?;
         return deliver::enter(skb, s, sender);
     }
-    lb::translate(skb, s)?;
+    if let Err(Drop(reason)) = lb::translate(skb, s) {
+        if reason != reason::NO_SERVICE || !reject::is_answerable(s) {
+            return Err(Drop(reason));
+        }
+        // Told as a drop, and answered, so that the client need not wait for its time-out.
+        count(s, reason, metrics::SERVICE, skb.len());
+        events::dropped(skb, s, reason.into());
+        return reject::port_unreachable(skb, s, sender);
+    }
     if s.loopback != 0 {
         if conntrack::lookup(s, conntrack::EGRESS.into()) == conntrack::NEW {
             conntrack::create(s, conntrack::EGRESS)?;

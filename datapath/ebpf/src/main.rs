@@ -22,6 +22,7 @@ mod maps;
 mod nat;
 mod parse;
 mod policy;
+mod reject;
 mod scratch;
 mod skb;
 mod to_container;

@@ -10,6 +10,8 @@ use cilia_maps::policy::PolicyKey;
 use cilia_maps::service::{Lb4Key, Lb6Key};
 use cilia_maps::{FAMILY_V6, Prefix};
 
+use crate::reject::{Error4, Error6, Pseudo6};
+
 /// No fragment.
 pub const WHOLE: u8 = 0;
 /// The fragment that has the ports.
@@ -128,6 +130,9 @@ pub struct Scratch {
     pub frag_ports: FragPorts,
     pub metrics_key: MetricsKey,
     pub metrics_value: MetricsValue,
+    pub error4: Error4,
+    pub error6: Error6,
+    pub pseudo6: Pseudo6,
 }
 
 impl Scratch {

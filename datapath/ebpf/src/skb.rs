@@ -146,6 +146,13 @@ impl Skb {
         self.store(ETH_DESTINATION, macs)
     }
 
+    /// Cuts the packet to a length, or makes it longer by zeros.
+    #[inline(always)]
+    pub fn resize(self, len: u32) -> bool {
+        // SAFETY: no pointers but the context.
+        unsafe { helpers::bpf_skb_change_tail(self.0, len, 0) == 0 }
+    }
+
     /// Moves the packet to the other end of a veth, past the stack of this namespace.
     #[inline(always)]
     pub fn redirect_peer(self, ifindex: u32) -> i32 {
@@ -225,6 +232,24 @@ fn difference(from: *const Address, to: *const Address) -> u64 {
     unsafe {
         helpers::bpf_csum_diff(from.cast_mut().cast(), size, to.cast_mut().cast(), size, 0) as u64
     }
+}
+
+/// The sum over a value's bytes, added to another sum.
+#[inline(always)]
+pub fn sum<T>(of: *const T, seed: u32) -> u32 {
+    let size = size_of::<T>() as u32;
+    // SAFETY: the helper reads a `T`, whose size is a multiple of four, from where `of` points.
+    unsafe {
+        helpers::bpf_csum_diff(core::ptr::null_mut(), 0, of.cast_mut().cast(), size, seed) as u32
+    }
+}
+
+/// The internet checksum of a sum.
+#[inline(always)]
+pub fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(sum as u16)
 }
 
 /// Seconds of monotonic time.

@@ -74,12 +74,11 @@ impl Datapath {
             pins,
             links,
         };
-        datapath.set_node(&config.node)?;
         // A replaced outer map is empty: the endpoints' maps are still pinned.
         for endpoint in datapath.policies()? {
             datapath.policy(endpoint)?;
         }
-        datapath.attach_node(&config.node)?;
+        datapath.set_node(&config.node)?;
         Ok(datapath)
     }
 
@@ -102,11 +101,10 @@ impl Datapath {
     /// Tells the programs about their node; attaches to its devices if they are others now.
     pub fn set_node(&self, node: &NodeConfig) -> Result<(), Error> {
         let value = node.encode(self.ipv4, self.ipv6);
-        self.node_config.update(&0u32.to_ne_bytes(), value.bytes()).map_err(|source| Error::Map {
-            operation: "write",
-            map: names::NODE_CONFIG.into(),
-            source,
-        })
+        self.node_config.update(&0u32.to_ne_bytes(), value.bytes()).map_err(|source| {
+            Error::Map { operation: "write", map: names::NODE_CONFIG.into(), source }
+        })?;
+        self.attach_node(node)
     }
 
     /// Puts the programs on an endpoint's device, in place of what a former agent left there.

@@ -7,12 +7,18 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A directory of the BPF file system could not be made.
-    #[error("create directory {path}: {source}; is a BPF file system mounted there?")]
+    #[error("create directory {path}: {source}")]
     Directory {
         /// The directory.
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The directory is on another kind of file system.
+    #[error("{path} is not on a BPF file system; mount one there: mount -t bpf bpf {path}")]
+    NotBpf {
+        /// The directory.
+        path: PathBuf,
     },
     /// A pin could not be listed, opened, made or removed.
     #[error("{operation} pin {path}: {source}")]

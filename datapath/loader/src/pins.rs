@@ -20,6 +20,8 @@ use cilia_maps::service::{
 };
 use cilia_maps::{Prefix, config, names};
 
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
 use crate::config::MapSizes;
 use crate::error::Error;
 use crate::sys::{self, MapShape, RawMap};
@@ -115,6 +117,11 @@ impl Pins {
         let directory = bpf_root.join("tc/globals");
         std::fs::create_dir_all(&directory)
             .map_err(|source| Error::Directory { path: directory.clone(), source })?;
+        let system = statfs(&directory)
+            .map_err(|errno| Error::Directory { path: directory.clone(), source: errno.into() })?;
+        if system.filesystem_type() != BPF_FS_MAGIC {
+            return Err(Error::NotBpf { path: bpf_root.to_path_buf() });
+        }
         Ok(Self { directory })
     }
 

@@ -372,6 +372,23 @@ fn a_service_is_translated_there_and_back() {
 }
 
 #[test]
+fn nobody_there_is_an_answer() {
+    let bench = Bench::new();
+    for (front, client, proto) in [(VIP4, A4, TCP), (VIP6, A6, UDP)] {
+        let key = ServiceKey { address: ip(front), port: 80, proto, slot: 0, scope: 0 };
+        let entry = ServiceEntry { rev_nat: 1, ..ServiceEntry::default() };
+        bench.datapath.services().upsert(&key, &entry).unwrap();
+        let ask = Packet::new(proto, client, front);
+        let frame = ask.frame();
+        let seen = see(&bench.run(Hook::FromContainer, &frame).1);
+        assert_eq!((seen.from, seen.to), (ip(front), ip(client)));
+        let (kind, quoted) = if client == A4 { ([3, 3], 28) } else { ([1, 4], 48) };
+        assert_eq!(seen.l4[..2], kind);
+        assert_eq!(seen.l4[8..], frame[14..14 + quoted]);
+    }
+}
+
+#[test]
 fn a_pod_behind_its_own_service_meets_itself() {
     let bench = Bench::new();
     for (front, client, number) in [(VIP4, A4, 1), (VIP6, A6, 2)] {

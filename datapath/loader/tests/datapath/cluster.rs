@@ -21,6 +21,7 @@ pub(crate) struct Node {
     pub(crate) datapath: Datapath,
     pub(crate) config: NodeConfig,
     number: u8,
+    address: IpAddr,
     // Unmounted after the datapath is closed.
     bpf: BpfFs,
 }
@@ -48,16 +49,22 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new() -> Self {
+        Self::over(false)
+    }
+
+    /// With IPv4 or IPv6 between the nodes.
+    pub(crate) fn over(v6: bool) -> Self {
         let (one, two) = (Namespace::new(), Namespace::new());
         one.ip(&format!("link add eth0 mtu 1500 type veth peer name eth0 netns {}", two.path()));
-        let nodes = [Node::new(1, one), Node::new(2, two)];
+        let nodes = [Node::new(1, v6, one), Node::new(2, v6, two)];
         for (node, other) in [(&nodes[0], &nodes[1]), (&nodes[1], &nodes[0])] {
             for (prefix, identity) in [(other.router_v4().into(), 6), (other.router_v6().into(), 6)]
             {
                 let whole = if IpAddr::is_ipv4(&prefix) { 32 } else { 128 };
-                node.remember((prefix, whole), identity, Some(other.address().into()));
+                node.remember((prefix, whole), identity, Some(other.address()));
             }
-            node.remember((other.address().into(), 32), 6, None);
+            let whole = if other.address().is_ipv4() { 32 } else { 128 };
+            node.remember((other.address(), whole), 6, None);
         }
         Self { nodes }
     }
@@ -67,7 +74,7 @@ impl Cluster {
         let pod = self.nodes[node].pod(id, identity);
         for (number, other) in self.nodes.iter().enumerate() {
             for (ip, whole) in [(IpAddr::from(pod.v4), 32), (IpAddr::from(pod.v6), 128)] {
-                let tunnel = (number != node).then(|| IpAddr::from(self.nodes[node].address()));
+                let tunnel = (number != node).then(|| self.nodes[node].address());
                 other.remember((ip, whole), identity, tunnel);
             }
         }
@@ -76,13 +83,15 @@ impl Cluster {
 }
 
 impl Node {
-    fn new(number: u8, netns: Namespace) -> Self {
+    fn new(number: u8, v6: bool, netns: Namespace) -> Self {
         netns.sysctl("ipv4/ip_forward", "1");
         netns.sysctl("ipv6/conf/all/forwarding", "1");
         netns.sysctl("ipv4/conf/all/rp_filter", "0");
         netns.sysctl("ipv6/conf/all/accept_dad", "0");
         netns.sysctl("ipv6/conf/default/accept_dad", "0");
-        netns.ip(&format!("addr add 192.168.0.{number}/24 dev eth0"));
+        let (address, length) = node_address(number, v6);
+        let nodad = if v6 { "nodad" } else { "" };
+        netns.ip(&format!("addr add {address}/{length} dev eth0 {nodad}"));
         netns.ip("link set eth0 up");
         netns.ip("link add cilium_host mtu 1500 type veth peer name cilium_net");
         netns.ip("link add cilium_vxlan type vxlan external dstport 8472");
@@ -93,10 +102,10 @@ impl Node {
         netns.ip(&format!("addr add fd00:{number}::1/128 dev cilium_host nodad"));
         let other = 3 - number;
         netns.ip(&format!(
-            "route add 10.0.{other}.0/24 dev cilium_host src 10.0.{number}.1 mtu 1450"
+            "route add 10.0.{other}.0/24 dev cilium_host src 10.0.{number}.1 mtu 1430"
         ));
         netns.ip(&format!(
-            "route add fd00:{other}::/64 dev cilium_host src fd00:{number}::1 mtu 1450"
+            "route add fd00:{other}::/64 dev cilium_host src fd00:{number}::1 mtu 1430"
         ));
         // No ARP on cilium_host: the program takes what is sent there.
         netns.ip("link set cilium_host arp off");
@@ -110,8 +119,8 @@ impl Node {
         };
         let bpf = BpfFs::mount();
         let datapath = netns.run(|| bpf.load(config.clone()));
-        let node = Self { netns, datapath, config, number, bpf };
-        for ip in [node.router_v4().into(), node.router_v6().into(), IpAddr::from(node.address())] {
+        let node = Self { netns, datapath, config, number, address, bpf };
+        for ip in [node.router_v4().into(), node.router_v6().into(), node.address()] {
             let info = EndpointInfo { host: true, identity: 1, ..EndpointInfo::default() };
             node.datapath.endpoints().upsert(&ip, &info).unwrap();
         }
@@ -123,8 +132,8 @@ impl Node {
         self.netns.run(|| self.bpf.load(self.config.clone()))
     }
 
-    pub(crate) fn address(&self) -> Ipv4Addr {
-        Ipv4Addr::new(192, 168, 0, self.number)
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
     }
 
     pub(crate) fn router_v4(&self) -> Ipv4Addr {
@@ -164,7 +173,7 @@ impl Node {
             netns.ip(&format!("addr add {address} dev eth0"));
             netns.ip(&format!("neigh add {router} lladdr {text} dev eth0 nud permanent"));
             netns.ip(&format!("route add {router} dev eth0"));
-            netns.ip(&format!("route add default via {router} dev eth0 mtu 1450"));
+            netns.ip(&format!("route add default via {router} dev eth0 mtu 1430"));
         }
         let mac_text = mac.map(|byte| format!("{byte:02x}")).join(":");
         for ip in [IpAddr::from(v4), IpAddr::from(v6)] {
@@ -193,6 +202,15 @@ impl Node {
         for egress in [false, true] {
             self.allow(pod, PolicyKey::all(0, egress));
         }
+    }
+}
+
+/// A node's address on the wire between nodes, and the length of its prefix.
+fn node_address(number: u8, v6: bool) -> (IpAddr, u8) {
+    if v6 {
+        (Ipv6Addr::new(0xfd00, 0xaaaa, 0, 0, 0, 0, 0, number.into()).into(), 64)
+    } else {
+        (Ipv4Addr::new(192, 168, 0, number).into(), 24)
     }
 }
 

@@ -60,7 +60,15 @@ fn on_one_node() {
 
 #[test]
 fn across_nodes() {
-    let cluster = Cluster::new();
+    across(&Cluster::over(false));
+}
+
+#[test]
+fn across_nodes_on_ipv6() {
+    across(&Cluster::over(true));
+}
+
+fn across(cluster: &Cluster) {
     let (a, b) = (cluster.pod(0, 10, 300), cluster.pod(1, 11, 301));
     open(&cluster.nodes[0], &[&a]);
     open(&cluster.nodes[1], &[&b]);

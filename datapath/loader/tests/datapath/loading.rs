@@ -24,3 +24,17 @@ fn a_restart_keeps_what_is_in_the_maps() {
     assert_eq!(bigger.endpoints().get(&ip).unwrap(), Some(info));
     assert_eq!(bigger.policy(7).unwrap().entries().unwrap(), [(key, PolicyEntry::default())]);
 }
+
+#[test]
+fn another_file_system_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = cilia_loader::Config {
+        bpf_root: directory.path().into(),
+        ipv4: true,
+        ipv6: true,
+        sizes: small(),
+        node: NodeConfig::default(),
+    };
+    let error = cilia_loader::Datapath::load(&config).unwrap_err().to_string();
+    assert!(error.contains("mount -t bpf bpf"), "{error}");
+}

@@ -9,8 +9,8 @@ use cilia_loader::maps::reason;
 use cilia_loader::{Direction, Event, NodeConfig, PolicyEntry, PolicyKey};
 
 use crate::capture::{Capture, vxlan};
-use crate::cluster::{Cluster, wait_event};
-use crate::traffic::{answers, connect, echo_server, ping, round_trip, udp};
+use crate::cluster::{Cluster, PATIENCE, wait_event};
+use crate::traffic::{answers, connect, connect_within, echo_server, ping, round_trip, udp};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -51,7 +51,7 @@ fn default_deny_cuts_a_live_connection_and_an_allow_restores() {
             let address = SocketAddr::new(b.ip(v6), 80);
             let port = PolicyKey::port(a.identity, false, TCP, 80);
             echo_server(&b.netns, address);
-            let refused = connect(&a.netns, address).unwrap_err();
+            let refused = connect_within(&a.netns, address, PATIENCE).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::TimedOut, "node {number}");
             node.allow(&b, port);
             let mut stream = connect(&a.netns, address).unwrap();

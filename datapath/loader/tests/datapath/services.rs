@@ -148,17 +148,27 @@ fn a_host_network_backend_answers_as_the_service() {
 fn a_service_without_backends_says_so() {
     let cluster = Cluster::new();
     let one = &cluster.nodes[0];
+    // Nothing is allowed: the answer is not from anybody.
     let a = cluster.pod(0, 10, 300);
-    one.allow_all(&a);
     serve(one, &[]);
     let mut events = one.datapath.events().unwrap();
     for v6 in [false, true] {
-        udp(&a, v6, 0).send_to(b"x", (vip(v6), 80)).unwrap();
+        let front = SocketAddr::new(vip(v6), 80);
+        let refused = connect(&a.netns, front).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        for size in [1, 1300] {
+            let client = udp(&a, v6, 0);
+            client.connect(front).unwrap();
+            client.send(&pattern(size)).unwrap();
+            let refused = client.recv(&mut [0; 8]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{size} bytes");
+        }
         let drop = wait_event(&mut events, |event| match event {
             Event::Drop(drop) => Some(drop),
             _ => None,
         });
         assert_eq!(drop.reason, reason::NO_SERVICE);
         assert_eq!(drop.reason_text(), "Service backend not found");
+        assert_eq!(drop.source_identity, a.identity);
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
+use std::time::Duration;
 
 use crate::cluster::{LIMIT, PATIENCE, Pod};
 use crate::namespace::Namespace;
@@ -28,7 +29,16 @@ fn echo(mut stream: TcpStream) {
 
 /// Connects to an address from a namespace.
 pub(crate) fn connect(netns: &Namespace, to: SocketAddr) -> std::io::Result<TcpStream> {
-    let stream = netns.run(|| TcpStream::connect_timeout(&to, PATIENCE))?;
+    connect_within(netns, to, LIMIT)
+}
+
+/// Connects to an address from a namespace, if that takes no longer than `limit`.
+pub(crate) fn connect_within(
+    netns: &Namespace,
+    to: SocketAddr,
+    limit: Duration,
+) -> std::io::Result<TcpStream> {
+    let stream = netns.run(|| TcpStream::connect_timeout(&to, limit))?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_nodelay(true)?;
     Ok(stream)

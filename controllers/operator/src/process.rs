@@ -38,11 +38,13 @@ pub(crate) async fn run(
     let own = client::client(&config, &Settings::new(&config, COMPONENT)).await?;
     http::serve(&config, &metrics, Some(own.clone()), &stop).await?;
     let election = leader::Settings::new(&config, LEASE)?;
+    let ordinary = Settings::new(&config, COMPONENT);
     let lease_client = Settings {
+        user_agent: format!("{} leader-election", ordinary.user_agent),
         limits: None,
         timeout: election.request_timeout(),
         retry: false,
-        ..Settings::new(&config, &format!("{COMPONENT} leader-election"))
+        leadership: None,
     };
     let elector = Elector::new(client::client(&config, &lease_client).await?, election);
     let context =

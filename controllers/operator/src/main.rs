@@ -2,11 +2,16 @@
 
 mod config;
 mod crd_registration;
+mod endpoint_gc;
 mod endpoint_slice;
 mod failure;
 mod http;
+mod identity_gc;
 mod ipam;
+mod listing;
+mod node_gc;
 mod node_taint;
+mod policy_validation;
 mod process;
 #[cfg(test)]
 mod trial;

@@ -41,6 +41,12 @@ impl Trial {
         Self { server, client, arguments }
     }
 
+    /// The same server with other settings.
+    pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
+        self.arguments = arguments.iter().map(ToString::to_string).collect();
+        self
+    }
+
     /// Starts the duty of this name.
     pub(crate) fn run(&self, name: &str) -> Running {
         let duty = duties().into_iter().find(|duty| duty.name == name);

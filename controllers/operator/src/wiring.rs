@@ -66,5 +66,13 @@ macro_rules! duty {
 
 /// The duties in the order in which they start.
 pub(crate) fn duties() -> Vec<Duty> {
-    vec![duty!(ipam), duty!(node_taint), duty!(endpoint_slice)]
+    vec![
+        duty!(ipam),
+        duty!(node_taint),
+        duty!(node_gc),
+        duty!(identity_gc),
+        duty!(endpoint_slice),
+        duty!(endpoint_gc),
+        duty!(policy_validation),
+    ]
 }

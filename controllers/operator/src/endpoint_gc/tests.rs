@@ -1,0 +1,106 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
+use cilia_runtime::testing::eventually_for;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use crate::trial::Trial;
+
+async fn make_pod(client: &Client, name: &str, phase: &str) -> String {
+    let api: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let pod = json!({
+        "metadata": { "name": name },
+        "spec": { "containers": [{ "name": "main", "image": "main" }] },
+    });
+    let pod: Pod = serde_json::from_value(pod).expect("a pod");
+    let pod = api.create(&PostParams::default(), &pod).await.expect("create a pod");
+    let status = Patch::Merge(json!({ "status": { "phase": phase } }));
+    api.patch_status(name, &PatchParams::default(), &status).await.expect("set a pod's status");
+    pod.uid().unwrap_or_default()
+}
+
+/// Makes an endpoint; its owner is a pod of this name and uid.
+async fn make_endpoint(client: &Client, name: &str, owner: Option<(&str, &str)>) {
+    let api: Api<CiliumEndpoint> = Api::namespaced(client.clone(), "default");
+    let owners: Vec<_> = owner
+        .into_iter()
+        .map(|(name, uid)| json!({ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid }))
+        .collect();
+    let object = json!({ "metadata": { "name": name, "ownerReferences": owners } });
+    let object: CiliumEndpoint = serde_json::from_value(object).expect("an endpoint");
+    api.create(&PostParams::default(), &object).await.expect("create an endpoint");
+}
+
+async fn until_left(client: &Client, want: &[&str]) {
+    let api: Api<CiliumEndpoint> = Api::all(client.clone());
+    let want: BTreeSet<String> = want.iter().map(ToString::to_string).collect();
+    eventually_for(Duration::from_secs(20), || async {
+        let left = api.list(&ListParams::default()).await.expect("list endpoints");
+        let left: BTreeSet<String> = left.items.iter().map(ResourceExt::name_any).collect();
+        if left == want { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_go_after_their_pods() {
+    // EPGC-01, but with a pod that is only Pending, too.
+    let trial = Trial::start(&["--cilium-endpoint-gc-interval=2s"]).await;
+    let client = &trial.client;
+    let running = make_pod(client, "pod2", "Running").await;
+    let finished = make_pod(client, "pod3", "Succeeded").await;
+    make_pod(client, "cep4", "Pending").await;
+    make_pod(client, "cep5", "Failed").await;
+    make_endpoint(client, "cep1", None).await;
+    make_endpoint(client, "cep2", Some(("pod2", &running))).await;
+    make_endpoint(client, "cep3", Some(("pod3", &finished))).await;
+    make_endpoint(client, "cep4", None).await;
+    make_endpoint(client, "cep5", None).await;
+    make_endpoint(client, "cep6", Some(("pod6", "00000000-0000-0000-0000-000000000000"))).await;
+    // CESGC-01: slices that nobody keeps.
+    let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
+    let duty = trial.run("endpoint_gc");
+    until_left(client, &["cep2", "cep4"]).await;
+    let text = duty.metrics.render();
+    assert!(text.contains("endpoint_gc_objects{outcome=\"success\"} 4"), "{text}");
+    duty.stop().await;
+    // Slices are off: their kind is not even registered, and nobody minds (CESGC-03).
+    assert!(slices.list(&ListParams::default()).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_collection_all_endpoints_go_at_once() {
+    // EPGC-02, CESGC-02.
+    let trial =
+        Trial::start(&["--cilium-endpoint-gc-interval=0", "--enable-cilium-endpoint-slice"]).await;
+    let client = &trial.client;
+    make_pod(client, "pod", "Running").await;
+    make_endpoint(client, "pod", None).await;
+    let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
+    let slice = json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumEndpointSlice",
+        "metadata": { "name": "kept" }, "endpoints": [],
+    });
+    let slice: CiliumEndpointSlice = serde_json::from_value(slice).expect("a slice");
+    slices.create(&PostParams::default(), &slice).await.expect("create a slice");
+    let duty = trial.run("endpoint_gc");
+    until_left(client, &[]).await;
+    duty.stop().await;
+    slices.get("kept").await.expect("slices are on, so theirs is another duty");
+    // Slices are switched off, with their kind still there: CESGC-01.
+    let trial = trial.with(&["--cilium-endpoint-gc-interval=1h"]);
+    let duty = trial.run("endpoint_gc");
+    // Nobody here takes the finalizer off that orphaning puts on; that it was asked for is enough.
+    eventually_for(Duration::from_secs(10), || async {
+        let writes = trial.writes(0).await;
+        let last = writes.last().map(|write| (write.verb.clone(), write.resource.clone()));
+        let want = ("deletecollection".to_owned(), "ciliumendpointslices".to_owned());
+        if last == Some(want) { Ok(()) } else { Err(writes) }
+    })
+    .await;
+    duty.stop().await;
+}

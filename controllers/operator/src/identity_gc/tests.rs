@@ -1,0 +1,70 @@
+use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity};
+use cilia_runtime::testing::eventually;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::trial::Trial;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identities_go_when_nobody_uses_them() {
+    // IDGC-01, with an identity that only a slice uses, and one that was marked and is used again.
+    let trial = Trial::start(&[
+        "--identity-allocation-mode=crd",
+        "--identity-gc-interval=100ms",
+        "--identity-heartbeat-timeout=300ms",
+        "--enable-cilium-endpoint-slice",
+    ])
+    .await;
+    let client = &trial.client;
+    let identities: Api<CiliumIdentity> = Api::all(client.clone());
+    for (name, annotations) in [
+        ("88888", json!({})),
+        ("99999", json!({ "io.cilium.heartbeat": "2026-01-01T00:00:00.000000000Z" })),
+        ("77777", json!({})),
+    ] {
+        let object = json!({
+            "metadata": { "name": name, "annotations": annotations },
+            "security-labels": { "k8s:app": name },
+        });
+        let object: CiliumIdentity = serde_json::from_value(object).expect("an identity");
+        identities.create(&PostParams::default(), &object).await.expect("create an identity");
+    }
+    let endpoints: Api<CiliumEndpoint> = Api::namespaced(client.clone(), "default");
+    let object =
+        json!({ "metadata": { "name": "pod" }, "status": { "identity": { "id": 99999 } } });
+    let object: CiliumEndpoint = serde_json::from_value(object).expect("an endpoint");
+    endpoints.create(&PostParams::default(), &object).await.expect("create an endpoint");
+    let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
+    let object = json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumEndpointSlice",
+        "metadata": { "name": "ces" }, "endpoints": [{ "name": "other", "id": 77777 }],
+    });
+    let object: CiliumEndpointSlice = serde_json::from_value(object).expect("a slice");
+    slices.create(&PostParams::default(), &object).await.expect("create a slice");
+
+    let duty = trial.run("identity_gc");
+    eventually(|| async {
+        let left = identities.list(&ListParams::default()).await.expect("list identities");
+        let left: Vec<(String, usize)> = left
+            .items
+            .iter()
+            .map(|identity| (identity.name_any(), identity.annotations().len()))
+            .collect();
+        let want = [("77777".to_owned(), 0), ("99999".to_owned(), 0)];
+        if left == want { Ok(()) } else { Err(left) }
+    })
+    .await;
+    eventually(|| async {
+        let text = duty.metrics.render();
+        let alive = "identity_gc_entries{status=\"alive\",identity_type=\"crd\"} 2";
+        if text.contains(alive) { Ok(()) } else { Err(text) }
+    })
+    .await;
+    duty.stop().await;
+    let writes = trial.writes(0).await;
+    let verbs: Vec<(&str, &str)> =
+        writes.iter().map(|write| (write.verb.as_str(), write.name.as_str())).collect();
+    let want = [("patch", "99999"), ("patch", "88888"), ("delete", "88888")];
+    assert_eq!(verbs, want, "one mark off, one mark on, one deletion");
+}

@@ -1,0 +1,104 @@
+//! Removes `CiliumNodes` whose Kubernetes node has been gone for a while.
+
+mod candidates;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cilia_crds::CiliumNode;
+use cilia_runtime::config::Config;
+use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Node as KubeNode;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use tokio::time::Instant;
+use tracing::info;
+
+use crate::failure::{CONFLICT, Failure, NOT_FOUND};
+use crate::listing;
+use crate::wiring::Context;
+use candidates::{Candidates, Node};
+
+const KIND: &str = "CiliumNode";
+const KEEP_ANNOTATION: &str = "cilium.io/do-not-gc";
+
+/// Errors for settings that cannot work: there are none.
+#[expect(clippy::unnecessary_wraps, reason = "the shape of every duty")]
+pub(crate) fn check(_: &Config) -> anyhow::Result<()> {
+    Ok(())
+}
+
+/// Runs until `context.stop`.
+pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
+    let interval = context.config.duration("nodes-gc-interval");
+    if interval.is_zero() {
+        return Ok(());
+    }
+    let lanes = vec![Lane::new("cilium-node-gc")];
+    let lanes = Lanes::new(lanes, Retry::default(), None, &context.workqueues);
+    lanes.add(0, ());
+    let collector = Arc::new(Collector {
+        client: context.client.clone(),
+        interval,
+        candidates: Mutex::default(),
+        epoch: Instant::now(),
+    });
+    let handle = move |_: Job<()>| -> BoxFuture<'static, Result<Next, Failure>> {
+        let collector = Arc::clone(&collector);
+        async move { collector.run().await }.boxed()
+    };
+    lanes.run(1, &context.stop, handle).await;
+    Ok(())
+}
+
+struct Collector {
+    client: Client,
+    interval: Duration,
+    candidates: Mutex<Candidates>,
+    epoch: Instant,
+}
+
+impl Collector {
+    async fn run(&self) -> Result<Next, Failure> {
+        // The other way round a node that has just joined would seem to be missing.
+        let mut cilium_nodes = Vec::new();
+        let api: Api<CiliumNode> = Api::all(self.client.clone());
+        listing::metadata(&api, KIND, "", |object| {
+            let keep = object.annotations().get(KEEP_ANNOTATION);
+            let owned = !object.owner_references().is_empty();
+            cilium_nodes.push(Node {
+                exempt: owned || keep.is_some_and(|value| value.eq_ignore_ascii_case("true")),
+                name: object.name_any(),
+                uid: object.uid().unwrap_or_default(),
+            });
+        })
+        .await?;
+        let mut kube_nodes = HashSet::new();
+        let nodes: Api<KubeNode> = Api::all(self.client.clone());
+        listing::metadata(&nodes, "nodes", "", |object| {
+            kube_nodes.insert(object.name_any());
+        })
+        .await?;
+        let garbage = {
+            let mut candidates = self.candidates.lock().unwrap_or_else(PoisonError::into_inner);
+            candidates.look(&cilium_nodes, &kube_nodes, self.epoch.elapsed(), self.interval)
+        };
+        for node in garbage {
+            let guard = Preconditions { uid: Some(node.uid.clone()), resource_version: None };
+            let params = DeleteParams::default().preconditions(guard);
+            let deleted = api.delete(&node.name, &params).await;
+            match deleted.map_err(Failure::of("delete", KIND, &node.name)) {
+                Ok(_) => info!(node = node.name, "CiliumNode without a node removed"),
+                Err(failure) if matches!(failure.code(), Some(NOT_FOUND | CONFLICT)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Next::After(self.interval))
+    }
+}

@@ -61,6 +61,7 @@ impl Bus {
     /// Reads the ring until `stop`.
     pub async fn run(self, datapath: Arc<Datapath>, stop: CancellationToken) -> Result<(), Error> {
         let ring = datapath.events().map_err(Error::Open)?;
+        #[expect(deprecated, reason = "its successor is unsafe; the ring keeps its one descriptor")]
         let mut ring = AsyncFd::with_interest(ring, Interest::READABLE).map_err(Error::Wait)?;
         loop {
             let mut ready = tokio::select! {

@@ -122,14 +122,17 @@ impl Identities {
     /// Watches identities until the token is cancelled.
     pub async fn run(&self, token: CancellationToken) {
         let events = cilia_runtime::watch::watch(self.0.api.clone());
-        let follow = events.for_each(async |event| match event {
-            Event::Applied(identity) => self.applied(&identity),
-            Event::Deleted(key) => {
-                if let Ok(number) = key.name.parse() {
-                    self.deleted(NumericIdentity(number));
+        let follow = events.for_each(|event| {
+            match event {
+                Event::Applied(identity) => self.applied(&identity),
+                Event::Deleted(key) => {
+                    if let Ok(number) = key.name.parse() {
+                        self.deleted(NumericIdentity(number));
+                    }
                 }
+                Event::Synced => self.synced(),
             }
-            Event::Synced => self.synced(),
+            std::future::ready(())
         });
         tokio::select! {
             () = token.cancelled() => {}

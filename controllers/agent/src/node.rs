@@ -5,6 +5,10 @@ mod error;
 mod keeper;
 mod own;
 mod plumbing;
+#[cfg(test)]
+pub(crate) mod testing {
+    pub(crate) use super::own::tests::config;
+}
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

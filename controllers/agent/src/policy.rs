@@ -5,7 +5,6 @@
 //! touched before all policies and identities have been listed, so a restart changes nothing.
 
 mod feed;
-mod lenient;
 mod realize;
 mod worker;
 

@@ -1,6 +1,6 @@
-//! Keeps the load-balancing maps equal to the cluster's Services and EndpointSlices.
+//! Keeps the load-balancing maps equal to the cluster's Services and `EndpointSlices`.
 //!
-//! ClusterIPs only. Identifiers of frontends and backends outlive the agent in the pinned maps, so
+//! `ClusterIPs` only. Identifiers of frontends and backends outlive the agent in the pinned maps, so
 //! connections through a service outlive it too.
 
 mod map;
@@ -108,13 +108,12 @@ impl Services {
         readiness: &Readiness,
     ) -> bool {
         let result = (|| {
-            let written = match maps.take() {
-                Some(written) => written,
-                None => {
-                    let written = map::Written::read(datapath)?;
-                    self.table(|table| table.restore(&written));
-                    written
-                }
+            let written = if let Some(written) = maps.take() {
+                written
+            } else {
+                let written = map::Written::read(datapath)?;
+                self.table(|table| table.restore(&written));
+                written
             };
             let desired = self.table(Table::desired);
             let written = written.become_desired(desired, datapath)?;

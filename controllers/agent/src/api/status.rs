@@ -40,7 +40,7 @@ pub(super) async fn healthz(State(parts): State<Arc<Parts>>) -> Json<Value> {
     };
     let (v4, v6) = (allocated(true), allocated(false));
     let ranges: Vec<String> =
-        local.iter().flat_map(|node| &node.pod_cidrs).map(|range| range.to_string()).collect();
+        local.iter().flat_map(|node| &node.pod_cidrs).map(ToString::to_string).collect();
     let ipam = format!(
         "IPv4: {} allocated, IPv6: {} allocated, from {}",
         v4.len(),

@@ -1,14 +1,18 @@
 //! Decides which packets of pods leave the node with the node's address.
 //!
-//! Those that go out of the cluster: the world does not know the way back to a pod.
+//! Those that go out of the cluster: the world does not know the way back to a pod. And which
+//! packets of others go to pods with the router's address: those that this node forwards to
+//! another node's pod, whose answer has to come back by this node.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::process::Stdio;
 
 use ipnet::IpNet;
 use tokio::io::AsyncWriteExt as _;
 
 use super::Error;
+use super::name::HOST;
 
 const TABLE: &str = "cilium";
 
@@ -17,6 +21,8 @@ const TABLE: &str = "cilium";
 pub struct Plan {
     /// The node's own pod ranges, of the families that are masqueraded.
     pub sources: Vec<IpNet>,
+    /// The router's addresses.
+    pub routers: Vec<IpAddr>,
     /// Destinations that know the way back (`ipv4-native-routing-cidr` and its like).
     pub native: Vec<IpNet>,
     /// The devices by which packets leave; empty means all that are not Cilia's own.
@@ -31,7 +37,20 @@ impl Plan {
             return text;
         }
         let _ = write!(text, "table inet {TABLE} {{\n\tchain postrouting {{\n");
-        text.push_str("\t\ttype nat hook postrouting priority srcnat + 1; policy accept;\n");
+        // Before kube-proxy's, which would choose an address to which answers don't find back.
+        text.push_str("\t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n");
+        for router in &self.routers {
+            let ip = if router.is_ipv4() { "ip" } else { "ip6" };
+            let own = self.sources.iter().filter(|net| net.addr().is_ipv4() == router.is_ipv4());
+            let own: Vec<_> = own.map(ToString::to_string).collect();
+            if !own.is_empty() {
+                let own = own.join(", ");
+                let _ = writeln!(
+                    text,
+                    "\t\toifname \"{HOST}\" {ip} saddr != {{ {own} }} snat {ip} to {router}"
+                );
+            }
+        }
         text.push_str("\t\toifname { \"lo\", \"cilium_*\", \"lxc*\" } return\n");
         let interfaces: Vec<_> =
             self.interfaces.iter().map(|name| format!("{:?}", name.replace('+', "*"))).collect();
@@ -86,6 +105,7 @@ mod tests {
     fn every_family_has_its_rule() {
         let plan = Plan {
             sources: vec!["10.0.0.0/24".parse().unwrap(), "fd00::/120".parse().unwrap()],
+            routers: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
             native: vec!["10.0.0.0/8".parse().unwrap()],
             interfaces: vec![],
         };
@@ -93,6 +113,12 @@ mod tests {
         assert!(text.contains("ip saddr 10.0.0.0/24 ip daddr 10.0.0.0/8 return"), "{text}");
         assert!(text.contains("ip saddr 10.0.0.0/24 ip daddr != 10.0.0.0/24 masquerade"), "{text}");
         assert!(text.contains("ip6 saddr fd00::/120 ip6 daddr != fd00::/120 masquerade"), "{text}");
+        assert!(
+            text.contains(
+                "oifname \"cilium_host\" ip saddr != { 10.0.0.0/24 } snat ip to 10.0.0.1"
+            ),
+            "{text}"
+        );
         assert!(!Plan::default().ruleset().contains("chain"), "nothing to masquerade, no table");
     }
 
@@ -101,6 +127,7 @@ mod tests {
         crate::device::testing::in_new_netns(|| async {
             let plan = Plan {
                 sources: vec!["10.0.0.0/24".parse().unwrap(), "fd00::/120".parse().unwrap()],
+                routers: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
                 native: vec!["10.0.0.0/8".parse().unwrap()],
                 interfaces: vec!["eth+".into()],
             };

@@ -32,9 +32,4 @@ impl Sysctl {
             cause,
         })
     }
-
-    /// Whether the kernel (with its present command line) knows the setting.
-    pub fn exists(&self, parts: &[&str]) -> bool {
-        parts.iter().fold(self.root.clone(), |path, part| path.join(part)).exists()
-    }
 }

@@ -46,3 +46,78 @@ impl PodNetns {
         Self { path: told.recv().unwrap(), _end: end }
     }
 }
+
+/// Runs a test in a fresh network and mount namespace with loopback, on a runtime of two threads.
+pub(crate) fn in_private_node<F, W>(work: W)
+where
+    W: FnOnce() -> F + Send,
+    F: Future<Output = ()>,
+{
+    use nix::mount::{MsFlags, mount};
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
+                .expect("tests of devices run as root");
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+            // Threads of the runtime are children of this one, and so live in its namespaces.
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let netlink = super::Netlink::connect().unwrap();
+                let loopback = netlink.need_link("lo").await.unwrap();
+                netlink.set_up(&loopback, loopback.mtu, true).await.unwrap();
+                add_uplink(&netlink).await;
+                work().await;
+            });
+        });
+        if let Err(panic) = inside.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// A device with the address 192.0.2.1 and a default route, as nodes have one.
+async fn add_uplink(netlink: &super::Netlink) {
+    use super::netlink::End;
+    use netlink_packet_route::address::AddressScope;
+    let end = |name| End { name, mac: super::name::Mac::random(), netns: None };
+    netlink.add_veth(end("eth0"), end("wire"), 1500).await.unwrap();
+    for name in ["eth0", "wire"] {
+        let link = netlink.need_link(name).await.unwrap();
+        netlink.set_up(&link, 1500, true).await.unwrap();
+    }
+    let link = netlink.need_link("eth0").await.unwrap();
+    let address = "192.0.2.1/24".parse().unwrap();
+    netlink.add_address(&link, address, AddressScope::Universe).await.unwrap();
+    let gateway = "192.0.2.254".parse().unwrap();
+    let route = super::Route::direct("0.0.0.0/0".parse().unwrap(), link.index).via(gateway);
+    netlink.set_route(&route).await.unwrap();
+}
+
+/// A BPF file system of its own, seen by the mount namespace of the test only.
+pub(crate) struct BpfFs(tempfile::TempDir);
+
+impl BpfFs {
+    pub(crate) fn mount() -> Self {
+        use nix::mount::{MsFlags, mount};
+        let directory = tempfile::tempdir().unwrap();
+        mount(Some("cilia-test"), directory.path(), Some("bpf"), MsFlags::empty(), None::<&str>)
+            .unwrap();
+        Self(directory)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+}
+
+impl Drop for BpfFs {
+    fn drop(&mut self) {
+        // Busy or not, it goes with the last process that sees it.
+        let _ = nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}

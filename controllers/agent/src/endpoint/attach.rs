@@ -226,8 +226,10 @@ impl Lifecycle {
             (connected.ifindex, connected.mac, connected.node_mac);
         (endpoint.labels, endpoint.identity) = (labels, Some(number));
         parts.files.write(endpoint)?;
-        self.realize(endpoint).await?;
-        self.attach_programs(endpoint).await?;
+        // Neither lets a packet pass before the map knows the endpoint's addresses.
+        let (realized, attached) =
+            tokio::join!(self.realize(endpoint), self.attach_programs(endpoint));
+        realized.and(attached)?;
         parts.map.put(endpoint)?;
         Ok(device)
     }
@@ -291,6 +293,7 @@ impl Lifecycle {
         };
         self.erase(&endpoint).await?;
         parts.endpoints.remove(endpoint.id);
+        self.0.publisher.restore(&endpoint);
         tracing::info!(id = endpoint.id, pod = %endpoint.key(), "endpoint disconnected");
         self.0.queue.add(endpoint.key());
         Ok(())
@@ -397,3 +400,7 @@ async fn in_time<T>(
     let late = |_| Error::Late { step, pod: pod.to_owned(), seconds: limit.as_secs() };
     tokio::time::timeout(limit, work).await.map_err(late)
 }
+
+#[cfg(test)]
+#[path = "lifecycle_tests.rs"]
+mod tests;

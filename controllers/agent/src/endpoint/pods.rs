@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::future::ready;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cilia_runtime::watch::{Event, PartialObjectMeta, Scope, watch, watch_scoped};
@@ -78,25 +79,29 @@ impl Pods {
     pub async fn run(&self, node: &str, token: CancellationToken) {
         let scope = Scope { fields: format!("spec.nodeName={node}"), ..Scope::default() };
         let pods = watch_scoped::<Pod>(Api::all(self.0.client.clone()), scope);
-        let pods = pods.for_each(async |event| match event {
-            Event::Applied(pod) => self.applied(&pod),
-            Event::Deleted(key) => {
-                self.deleted(PodKey {
-                    namespace: key.namespace.to_string(),
-                    name: key.name.to_string(),
-                });
+        let pods = pods.for_each(|event| {
+            match event {
+                Event::Applied(pod) => self.applied(&pod),
+                Event::Deleted(key) => {
+                    let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+                    self.deleted(PodKey { namespace, name });
+                }
+                Event::Synced => self.pods_synced(),
             }
-            Event::Synced => self.pods_synced(),
+            ready(())
         });
         let namespaces = watch::<PartialObjectMeta<Namespace>>(Api::all(self.0.client.clone()));
-        let namespaces = namespaces.for_each(async |event| match event {
-            Event::Applied(namespace) => {
-                let labels = namespace.metadata.labels.unwrap_or_default();
-                let name = namespace.metadata.name.unwrap_or_default();
-                self.namespace_applied(&name, labels.into_iter().collect());
+        let namespaces = namespaces.for_each(|event| {
+            match event {
+                Event::Applied(namespace) => {
+                    let labels = namespace.metadata.labels.unwrap_or_default();
+                    let name = namespace.metadata.name.unwrap_or_default();
+                    self.namespace_applied(&name, labels.into_iter().collect());
+                }
+                Event::Deleted(key) => self.namespace_deleted(&key.name),
+                Event::Synced => self.namespaces_synced(),
             }
-            Event::Deleted(key) => self.namespace_deleted(&key.name),
-            Event::Synced => self.namespaces_synced(),
+            ready(())
         });
         tokio::select! {
             () = token.cancelled() => {}

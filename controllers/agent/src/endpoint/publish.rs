@@ -25,7 +25,8 @@ pub(super) struct Publisher {
 #[derive(Debug, Clone, PartialEq)]
 struct Published {
     uid: String,
-    shown: Shown,
+    /// Nothing for an object that a former agent published.
+    shown: Option<Shown>,
 }
 
 /// What of an object is ours.
@@ -60,11 +61,11 @@ impl Publisher {
         let key = endpoint.key();
         let wanted = object(endpoint, place.node);
         let known = self.published().get(&key).cloned();
-        if let Some(known) = known {
-            if known.shown == shown(&wanted) {
-                return Ok(known.uid);
+        if let Some(Published { uid, shown: Some(known) }) = known {
+            if known == shown(&wanted) {
+                return Ok(uid);
             }
-            match self.patch(&known.uid, &known.shown, &wanted).await {
+            match self.patch(&uid, &known, &wanted).await {
                 Ok(object) => return Ok(self.remember(key, &object)),
                 Err(error) if started_over(&error) => self.forget(&key),
                 Err(error) => return Err(self.failed("patch", &key, error)),
@@ -127,8 +128,9 @@ impl Publisher {
     /// Notes that a former agent published an endpoint, so that it can be withdrawn.
     pub(super) fn restore(&self, endpoint: &LocalEndpoint) {
         if let Some(uid) = &endpoint.published_uid {
-            let unknown = Shown { labels: BTreeMap::new(), status: None };
-            self.published().insert(endpoint.key(), Published { uid: uid.clone(), shown: unknown });
+            let mut published = self.published();
+            let known = published.entry(endpoint.key());
+            known.or_insert_with(|| Published { uid: uid.clone(), shown: None });
         }
     }
 
@@ -173,7 +175,7 @@ impl Publisher {
 
     fn remember(&self, key: PodKey, object: &CiliumEndpoint) -> String {
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        self.published().insert(key, Published { uid: uid.clone(), shown: shown(object) });
+        self.published().insert(key, Published { uid: uid.clone(), shown: Some(shown(object)) });
         uid
     }
 

@@ -25,6 +25,7 @@ impl Queue {
         let retry = Retry {
             base: Duration::from_millis(200),
             cap: Duration::from_secs(10),
+            max: u32::MAX,
             ..Retry::default()
         };
         Self(Lanes::new(vec![Lane::new("endpoint")], retry, None, workqueues))

@@ -1,9 +1,9 @@
 //! Takes over what a former agent left: endpoints that still have their device live on under the
 //! same number, addresses and identity; everything else is removed.
 //!
-//! It happens in two steps. The first needs nothing but the node, touches no traffic, and makes
-//! sure that no address is given twice. The second needs the API server: it drops endpoints
-//! whose pod is gone.
+//! It happens in two steps. The first needs nothing but the node, touches no traffic, makes sure
+//! that no address is given twice, and removes what belongs to no endpoint; it has to be done
+//! before pods are connected. The second needs the API server: it drops endpoints whose pod is gone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::device::pod;
 use crate::node::LocalNode;
 
 impl Lifecycle {
-    /// Finds the endpoints that are written down and takes over those that still have a device.
+    /// Finds the endpoints that are written down, takes over those that still have a device, and
+    /// removes everything else.
     pub async fn restore(&self) -> Result<(), Error> {
         let Inner { parts, publisher, .. } = &*self.0;
         let node = parts
@@ -58,7 +59,7 @@ impl Lifecycle {
             }
         }
         tracing::info!(restored, dropped, "endpoints restored");
-        Ok(())
+        self.collect_garbage().await
     }
 
     async fn take_over(&self, endpoint: LocalEndpoint, node: &LocalNode) -> Result<(), Error> {
@@ -81,9 +82,9 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Drops endpoints whose pod is gone, and whatever belongs to no endpoint.
+    /// Drops endpoints whose pod is gone, and looks at all others.
     pub async fn settle(&self) -> Result<(), Error> {
-        let Inner { parts, publisher, .. } = &*self.0;
+        let parts = &self.0.parts;
         parts.pods.wait_synced().await;
         for endpoint in parts.endpoints.list() {
             if endpoint.pod.is_empty() {
@@ -93,11 +94,9 @@ impl Lifecycle {
             let pod = parts.pods.get(&endpoint.key());
             if pod.is_none_or(|pod| pod.uid != endpoint.pod_uid) {
                 tracing::info!(id = endpoint.id, pod = %endpoint.key(), "the pod of an endpoint is gone");
-                publisher.restore(&endpoint);
                 self.detach(&endpoint.container_id, &endpoint.ifname).await?;
             }
         }
-        self.collect_garbage().await?;
         self.look_at(|_| true);
         Ok(())
     }

@@ -14,6 +14,9 @@ use cilia_policy::NamedPorts;
 /// An address and how many of its bits count: a key of the map.
 pub type Prefix = (IpAddr, u8);
 
+/// A port's name, protocol and number.
+type PodPort = (Arc<str>, u8, u16);
+
 /// Who says so; the later kinds win.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
@@ -42,14 +45,14 @@ impl Origin {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) prefixes: Vec<(Prefix, RemoteEndpoint)>,
-    pub(super) ports: Vec<(Arc<str>, u8, u16)>,
+    pub(super) ports: Vec<PodPort>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// What is said of a prefix, the winner last.
     claims: BTreeMap<Prefix, Vec<(Origin, RemoteEndpoint)>>,
-    by_origin: HashMap<Origin, (Vec<Prefix>, Vec<(Arc<str>, u8, u16)>)>,
+    by_origin: HashMap<Origin, (Vec<Prefix>, Vec<PodPort>)>,
     /// How many pods give a name a number.
     names: BTreeMap<(Arc<str>, u8), BTreeMap<u16, u32>>,
 }
@@ -101,7 +104,7 @@ impl Table {
         touched
     }
 
-    fn count_names(&mut self, old: &[(Arc<str>, u8, u16)], new: &[(Arc<str>, u8, u16)]) -> bool {
+    fn count_names(&mut self, old: &[PodPort], new: &[PodPort]) -> bool {
         if old == new {
             return false;
         }

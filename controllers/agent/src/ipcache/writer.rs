@@ -19,7 +19,7 @@ use super::{Cache, GATE, Sources, source};
 use crate::readiness::Readiness;
 
 /// How often the whole map is compared, against edits by others.
-const COMPARE: Duration = Duration::from_secs(600);
+const COMPARE: Duration = Duration::from_mins(10);
 /// How long after a failed write it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// How many events are taken together before the map is written.

@@ -122,3 +122,52 @@ impl Family for IpNet {
         self.addr().is_ipv4()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cilia_runtime::config::{Config as Flags, Flags as Table};
+
+    use super::{Config, IpamMode};
+
+    fn read(args: &[&str]) -> Result<Config, String> {
+        let flags = Flags::load(Table::agent(), args.iter().map(ToString::to_string), [])
+            .map_err(|e| e.to_string())?;
+        Config::read("n1", &flags).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_are_read() {
+        let config = read(&[
+            "--ipam=kubernetes",
+            "--ipv4-native-routing-cidr=10.1.2.3/8",
+            "--tunnel-port=0",
+        ])
+        .unwrap();
+        assert_eq!(
+            (config.ipam, config.tunnel_port, config.mtu),
+            (IpamMode::Kubernetes, Some(8472), 0)
+        );
+        assert_eq!(config.native_cidrs, ["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(read(&["--routing-mode=native"]).unwrap().tunnel_port, None);
+        assert!(!read(&["--enable-ipv6=false"]).unwrap().masquerade_ipv6);
+    }
+
+    #[test]
+    fn faults_name_the_flag() {
+        let cases: &[(&[&str], &str)] = &[
+            (&["--ipv4-native-routing-cidr=10.0.0/8"], "ipv4-native-routing-cidr"),
+            (&["--ipv4-native-routing-cidr=fd00::/48"], "ipv4-native-routing-cidr"),
+            (&["--ipv6-native-routing-cidr=10.0.0.0/8"], "ipv6-native-routing-cidr"),
+            (&["--mtu=70000"], "mtu"),
+            (&["--mtu=-1"], "mtu"),
+            (&["--ipam=eni"], "ipam"),
+            (&["--routing-mode=direct"], "routing-mode"),
+            (&["--tunnel-protocol=geneve"], "tunnel-protocol"),
+            (&["--enable-ipv4=false", "--enable-ipv6=false"], "enable-ipv4"),
+        ];
+        for (args, flag) in cases {
+            let error = read(args).unwrap_err();
+            assert!(error.contains(flag), "{args:?}: {error}");
+        }
+    }
+}

@@ -18,9 +18,6 @@ pub enum Error {
     /// The kernel refused.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// The node has no ranges that can be used (yet).
-    #[error("{0}")]
-    Ranges(String),
     /// The addresses could not be set aside.
     #[error(transparent)]
     Address(#[from] cilia_ipam::AddressError),

@@ -53,6 +53,7 @@ impl Keeper {
         let retry = Retry {
             base: Duration::from_millis(200),
             cap: Duration::from_secs(10),
+            max: u32::MAX,
             ..Retry::default()
         };
         let lanes = Lanes::new(vec![Lane::new("ciliumnode")], retry, None, workqueues);

@@ -110,7 +110,7 @@ async fn the_object_is_made_kept_and_left_alone() {
     token.cancel();
     let (nodes, readiness, token) = start(&server, "second");
     let again: LocalNode = LocalNode::clone(&*nodes.wait_local().await);
-    readiness.wait().await;
+    eventually(|| async { readiness.closed().pop().map_or(Ok(()), Err) }).await;
     assert_eq!(again, *local);
     let written =
         server.writes().await.into_iter().filter(|write| write.agent.starts_with("second")).count();

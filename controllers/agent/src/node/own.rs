@@ -227,4 +227,4 @@ fn same_addresses(present: &[NodeAddress], wanted: &[NodeAddress]) -> bool {
 
 #[cfg(test)]
 #[path = "own_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

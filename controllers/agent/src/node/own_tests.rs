@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Facts, Write, ranges, routers, write};
 use crate::node::{Config, IpamMode};
 
-pub(in crate::node) fn config(ipam: IpamMode) -> Config {
+pub(crate) fn config(ipam: IpamMode) -> Config {
     Config {
         name: "n1".into(),
         ipv4: true,

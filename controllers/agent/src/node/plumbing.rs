@@ -83,6 +83,7 @@ impl Plumbing {
         };
         let plan = masquerade::Plan {
             sources: local.pod_cidrs.iter().filter(on).copied().collect(),
+            routers: local.routers.clone(),
             native: config.native_cidrs.clone(),
             interfaces: config.masquerade_interfaces.clone(),
         };

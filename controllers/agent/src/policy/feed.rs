@@ -4,14 +4,12 @@ use std::fmt::Debug;
 use std::pin::Pin;
 
 use cilia_crds::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy};
-use cilia_policy::{Config, Kind, Note, PolicyId, rule::Rule};
+use cilia_policy::{Config, Kind, Lenient, Note, PolicyId, rule::Rule};
 use cilia_runtime::watch::{Event, Key, watch};
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-
-use super::lenient::Lenient;
 
 /// Which kinds of policy count.
 #[derive(Debug, Clone, Copy)]

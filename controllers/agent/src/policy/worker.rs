@@ -18,7 +18,7 @@ use super::{Enforcer, Error, GATE, PolicyView, Sources, View};
 use crate::readiness::Readiness;
 
 /// How often whole maps are compared, against edits by others.
-const COMPARE: Duration = Duration::from_secs(600);
+const COMPARE: Duration = Duration::from_mins(10);
 /// When a map that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// How many changes are taken together before maps are written.
@@ -26,6 +26,7 @@ const BATCH: usize = 4096;
 
 type Identities = Arc<BTreeMap<NumericIdentity, Arc<Labels>>>;
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Worker {
     enforcer: Enforcer,
     datapath: Arc<Datapath>,
@@ -191,26 +192,22 @@ impl Worker {
 
     fn order(&mut self, order: Order) {
         let Order { id, subject, done } = order;
-        match subject {
-            Some(subject) => {
-                match self.endpoints.get_mut(&id) {
-                    Some(realized) => realized.subject = subject,
-                    None => {
-                        self.endpoints.insert(id, Realized::new(subject));
-                    }
-                }
-                self.waiting.extend(done.map(|done| (id, done)));
+        if let Some(subject) = subject {
+            if let Some(realized) = self.endpoints.get_mut(&id) {
+                realized.subject = subject;
+            } else {
+                self.endpoints.insert(id, Realized::new(subject));
             }
-            None => {
-                self.endpoints.remove(&id);
-                if let Err(error) = self.datapath.remove_policy(id) {
-                    tracing::warn!(%error, endpoint = id, "policy map not removed");
-                }
-                if let Some(done) = done {
-                    // The one who asked may be gone: nothing to tell then.
-                    let _ = done.send(Ok(()));
-                }
-            }
+            self.waiting.extend(done.map(|done| (id, done)));
+            return;
+        }
+        self.endpoints.remove(&id);
+        if let Err(error) = self.datapath.remove_policy(id) {
+            tracing::warn!(%error, endpoint = id, "policy map not removed");
+        }
+        if let Some(done) = done {
+            // The one who asked may be gone: nothing to tell then.
+            let _ = done.send(Ok(()));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads what load balancing needs out of Services and EndpointSlices.
+//! Reads what load balancing needs out of Services and `EndpointSlices`.
 
 use std::net::IpAddr;
 use std::sync::Arc;

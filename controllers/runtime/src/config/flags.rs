@@ -8,6 +8,7 @@ use super::value::{Kind, Value};
 const OPERATOR: &str = include_str!("../../data/operator-flags.tsv");
 const OPERATOR_KEYS: &str = include_str!("../../data/operator-keys.tsv");
 const AGENT: &str = include_str!("../../data/agent-flags.tsv");
+const AGENT_KEYS: &str = include_str!("../../data/agent-keys.tsv");
 const CHART_KEYS: &str = include_str!("../../data/chart-keys.txt");
 const IGNORED_KEYS: &str = include_str!("../../data/ignored-keys.txt");
 
@@ -53,16 +54,21 @@ pub struct Flags {
 impl Flags {
     /// The flags of the operator.
     pub fn operator() -> Self {
-        let mut flags = Self { by_name: rows(OPERATOR, false) };
-        for (name, flag) in rows(OPERATOR_KEYS, true) {
-            flags.by_name.entry(name).or_insert(flag);
-        }
-        flags
+        Self::of(OPERATOR, OPERATOR_KEYS)
     }
 
     /// The flags of the agent.
     pub fn agent() -> Self {
-        Self { by_name: rows(AGENT, false) }
+        Self::of(AGENT, AGENT_KEYS)
+    }
+
+    /// The flags of a table, and hidden ones for the keys that only a `ConfigMap` holds.
+    fn of(shown: &str, keys: &str) -> Self {
+        let mut flags = Self { by_name: rows(shown, false) };
+        for (name, flag) in rows(keys, true) {
+            flags.by_name.entry(name).or_insert(flag);
+        }
+        flags
     }
 
     /// Adds a flag of our own that Cilium does not have.
@@ -100,7 +106,7 @@ impl Flags {
 
     /// Why a `ConfigMap` may hold a key that is not among these flags.
     pub fn foreign(key: &str) -> Foreign {
-        let elsewhere = [OPERATOR, OPERATOR_KEYS, AGENT, CHART_KEYS]
+        let elsewhere = [OPERATOR, OPERATOR_KEYS, AGENT, AGENT_KEYS, CHART_KEYS]
             .iter()
             .any(|table| table.lines().any(|line| line.split('\t').next() == Some(key)));
         if elsewhere {

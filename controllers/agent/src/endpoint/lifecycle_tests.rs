@@ -1,0 +1,404 @@
+//! The life of pods on a node of its own: a real API server, real namespaces, the real datapath.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use cilia_crds::{CiliumEndpoint, CiliumNode};
+use cilia_identity::{Filter, Space};
+use cilia_loader::{Datapath, MapSizes, NodeConfig};
+use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::metrics::Metrics;
+use cilia_runtime::testing::{ApiServer, eventually, eventually_for};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::{Config, Lifecycle, Parts};
+use crate::cni::Server;
+use crate::device::name::is_pod_device;
+use crate::device::netns::Netns;
+use crate::device::testing::{PodNetns, in_private_node};
+use crate::device::{Netlink, Sysctl};
+use crate::endpoint::testing::api_server;
+use crate::endpoint::{EndpointMap, EndpointState, Endpoints, Pods, StateFiles};
+use crate::identity::{Identities, Management};
+use crate::ipam::Ipam;
+use crate::node::{IpamMode, Keeper, Nodes, Plumbing, testing::config};
+use crate::policy::Enforcer;
+use crate::readiness::Readiness;
+use crate::{ipcache, policy};
+
+const PODS: usize = 100;
+
+/// An agent, put together as the program does it.
+struct Agent {
+    lifecycle: Lifecycle,
+    server: Server,
+    token: CancellationToken,
+}
+
+impl Agent {
+    async fn start(
+        server: &ApiServer,
+        name: &str,
+        state: &std::path::Path,
+        bpf_root: PathBuf,
+    ) -> Self {
+        let (client, token) = (server.client_as(name), CancellationToken::new());
+        let workqueues = Workqueues::register(&Metrics::new("cilium"));
+        let readiness = Readiness::new(&["node", "policy", "ipcache"]);
+        let (nodes, ipam, endpoints) = (Nodes::default(), Ipam::default(), Endpoints::default());
+        let mut config = config(IpamMode::ClusterPool);
+        config.mtu = 1500;
+        let keeper = Keeper::new(
+            config.clone(),
+            client.clone(),
+            nodes.clone(),
+            ipam.clone(),
+            readiness.clone(),
+            &workqueues,
+        );
+        let stop = token.clone();
+        tokio::spawn(async move { keeper.run(stop).await });
+        let identities =
+            Identities::new(client.clone(), Space::new(0, 255).unwrap(), Management::Agent);
+        let (running, stop) = (identities.clone(), token.clone());
+        tokio::spawn(async move { running.run(stop).await });
+        let (pods, changes) = Pods::new(client.clone());
+        let (running, stop) = (pods.clone(), token.clone());
+        tokio::spawn(async move { running.run("n1", stop).await });
+
+        let local = nodes.wait_local().await;
+        let (netlink, sysctl) = (Netlink::connect().unwrap(), Sysctl::new("/proc"));
+        let plumbing =
+            Plumbing::new(config, nodes.clone(), netlink.clone(), sysctl.clone(), &workqueues);
+        let devices = plumbing.ensure().await.unwrap();
+        let node = Plumbing::node_config(&devices, &local, &NodeConfig::default());
+        let sizes = MapSizes {
+            ipcache: 1024,
+            conntrack_tcp: 4096,
+            conntrack_any: 4096,
+            services: 256,
+            ..MapSizes::default()
+        };
+        let datapath = cilia_loader::Config { bpf_root, ipv4: true, ipv6: true, sizes, node };
+        let datapath = Arc::new(Datapath::load(&datapath).unwrap());
+        let map = EndpointMap::new(datapath.endpoints());
+        plumbing.ensure_hosts(&map, &devices).await.unwrap();
+
+        let enforcer = Enforcer::new(cilia_policy::Config::default());
+        let cache = ipcache::Cache::default();
+        let sources = ipcache::Sources {
+            client: client.clone(),
+            slices: false,
+            nodes: nodes.clone(),
+            endpoints: endpoints.clone(),
+        };
+        tokio::spawn(cache.clone().run(
+            sources,
+            Arc::clone(&datapath),
+            readiness.clone(),
+            token.clone(),
+        ));
+        let kinds = policy::Kinds { cilium: true, clusterwide: true, kubernetes: true };
+        let sources = policy::Sources {
+            client: client.clone(),
+            kinds,
+            identities: identities.clone(),
+            ipcache: cache,
+        };
+        tokio::spawn(enforcer.clone().run(
+            sources,
+            Arc::clone(&datapath),
+            readiness.clone(),
+            token.clone(),
+        ));
+
+        let lifecycle = Lifecycle::new(Parts {
+            config: Config {
+                ipv4: true,
+                ipv6: true,
+                cluster: "default".into(),
+                filter: Arc::new(Filter::new::<&str>(&[], None).unwrap()),
+                mtu: plumbing.mtu(&local).await.unwrap(),
+            },
+            endpoints,
+            pods,
+            identities,
+            ipam,
+            nodes,
+            enforcer,
+            datapath,
+            map,
+            netlink,
+            sysctl,
+            files: StateFiles::new(state),
+            client,
+            workqueues,
+        });
+        lifecycle.restore().await.unwrap();
+        let (running, stop) = (lifecycle.clone(), token.clone());
+        tokio::spawn(async move { running.run(changes, stop).await });
+        lifecycle.settle().await.unwrap();
+        let cni = Server::new(readiness);
+        cni.open(lifecycle.clone(), state).await.unwrap();
+        Self { lifecycle, server: cni, token }
+    }
+
+    async fn cni(&self, verb: &str, body: &Value) -> (u16, Value) {
+        ask(&self.server, verb, body).await
+    }
+}
+
+async fn ask(server: &Server, verb: &str, body: &Value) -> (u16, Value) {
+    let request =
+        http::Request::post(format!("/v1/cni/{verb}")).body(Body::from(body.to_string())).unwrap();
+    let response = server.router().oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+fn request(number: usize, netns: &PodNetns) -> Value {
+    json!({
+        "container_id": format!("c{number}"),
+        "netns": netns.path,
+        "ifname": "eth0",
+        "args": {"K8S_POD_NAME": format!("p{number}"), "K8S_POD_NAMESPACE": "default"},
+        "config": {"cniVersion": "1.1.0", "name": "cilium"},
+    })
+}
+
+fn pod(number: usize) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("p{number}"), "labels": {"app": format!("app-{}", number % 5)}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "none"}]},
+    }))
+    .unwrap()
+}
+
+async fn node(server: &ApiServer) {
+    let nodes: Api<Node> = Api::all(server.client());
+    let node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
+    nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let nodes: Api<CiliumNode> = Api::all(server.client());
+    let cilium = json!({"metadata": {"name": "n1"}, "spec": {"ipam": {"podCIDRs": ["10.0.0.0/24", "fd00::/116"]}}});
+    nodes.create(&PostParams::default(), &serde_json::from_value(cilium).unwrap()).await.unwrap();
+}
+
+/// Opens a connection from one pod to another, and leaves both ends open.
+async fn connect(from: &PodNetns, to: &PodNetns, address: IpAddr) -> (TcpStream, TcpStream) {
+    let (from, to) = (Netns::open(&from.path).unwrap(), Netns::open(&to.path).unwrap());
+    let listen =
+        to.run(
+            move |_| async move { Ok(TcpListener::bind(SocketAddr::new(address, 8080)).unwrap()) },
+        );
+    let listener = listen.await.unwrap();
+    let target = SocketAddr::new(address, 8080);
+    let dial = from.run(move |_| async move {
+        Ok(TcpStream::connect_timeout(&target, Duration::from_secs(5)).unwrap())
+    });
+    let near = dial.await.unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+fn talk((near, far): &mut (TcpStream, TcpStream), word: &[u8]) {
+    near.write_all(word).unwrap();
+    far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut heard = vec![0; word.len()];
+    far.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, word);
+}
+
+#[test]
+fn a_hundred_pods_live_move_and_go_without_a_trace() {
+    in_private_node(|| async {
+        let server = api_server().await;
+        node(&server).await;
+        let state = tempfile::tempdir().unwrap();
+        let bpf = crate::device::testing::BpfFs::mount();
+        let agent = Agent::start(&server, "first", state.path(), bpf.path()).await;
+        let pods: Api<Pod> = Api::namespaced(server.client(), "default");
+        for number in 0..PODS {
+            pods.create(&PostParams::default(), &pod(number)).await.unwrap();
+        }
+        let places: Vec<PodNetns> = (0..PODS).map(|_| PodNetns::new()).collect();
+
+        // A hundred at once.
+        let start = Instant::now();
+        let added = places.iter().enumerate().map(|(number, place)| {
+            let (cni, body) = (agent.server.clone(), request(number, place));
+            tokio::spawn(async move { ask(&cni, "add", &body).await })
+        });
+        let mut results = Vec::new();
+        for added in added.collect::<Vec<_>>() {
+            let (status, result) = added.await.unwrap();
+            assert_eq!(status, 200, "{result}");
+            results.push(result);
+        }
+        eprintln!("{PODS} pods connected in {:?}", start.elapsed());
+        let addresses: BTreeSet<String> = results.iter().flat_map(addresses_of).collect();
+        assert_eq!(addresses.len(), 2 * PODS, "no address is given twice");
+        let before = agent.lifecycle.parts().endpoints.list();
+        assert_eq!(before.len(), PODS);
+        let objects: Api<CiliumEndpoint> = Api::namespaced(server.client(), "default");
+        eventually_for(Duration::from_secs(30), || async {
+            let count = objects.list(&ListParams::default()).await.unwrap().items.len();
+            let recorded = agent.lifecycle.parts().endpoints.list();
+            let recorded =
+                recorded.iter().filter(|endpoint| endpoint.published_uid.is_some()).count();
+            if (count, recorded) == (PODS, PODS) { Ok(()) } else { Err((count, recorded)) }
+        })
+        .await;
+        eprintln!("{PODS} pods published after {:?}", start.elapsed());
+
+        // The same again is the same; what is wrong is seen.
+        assert_eq!(agent.cni("add", &request(3, &places[3])).await, (200, results[3].clone()));
+        assert_eq!(agent.cni("check", &request(3, &places[3])).await.0, 200);
+        let (status, error) = agent.cni("check", &request(3, &places[4])).await;
+        assert_eq!((status, &error["code"]), (500, &json!(101)), "{error}");
+        assert_eq!(agent.cni("status", &json!({})).await.0, 200);
+
+        // A pod that does not exist leaves nothing behind.
+        let spare = PodNetns::new();
+        let (status, error) = agent.cni("add", &request(PODS + 1, &spare)).await;
+        assert_eq!(status, 500);
+        assert!(error["msg"].as_str().unwrap().contains("find pod default/p101"), "{error}");
+        assert_eq!(agent.lifecycle.parts().ipam.list().len(), 2 * PODS + 2);
+
+        // Pods reach each other, and go on while the agent is replaced.
+        let target = |number: usize, ipv6: bool| {
+            let endpoint =
+                before.iter().find(|endpoint| endpoint.pod == format!("p{number}")).unwrap();
+            endpoint.addresses().find(|address| address.is_ipv6() == ipv6).unwrap()
+        };
+        let mut connections = [
+            connect(&places[0], &places[1], target(1, false)).await,
+            connect(&places[2], &places[3], target(3, true)).await,
+        ];
+        connections.iter_mut().for_each(|connection| talk(connection, b"before"));
+        agent.token.cancel();
+        drop(agent);
+        connections.iter_mut().for_each(|connection| talk(connection, b"meanwhile"));
+        std::fs::create_dir_all(state.path().join("deleteQueue")).unwrap();
+        let kept = request(PODS - 1, &places[PODS - 1]).to_string();
+        std::fs::write(state.path().join("deleteQueue/x.delete"), kept).unwrap();
+        let agent = Agent::start(&server, "second", state.path(), bpf.path()).await;
+        connections.iter_mut().for_each(|connection| talk(connection, b"after"));
+        let after = agent.lifecycle.parts().endpoints.list();
+        assert_eq!(after.len(), PODS - 1, "all but the one that was to be disconnected");
+        for endpoint in &after {
+            let former = before.iter().find(|former| former.id == endpoint.id).unwrap();
+            assert_eq!(
+                (&former.pod, former.ipv4, former.ipv6),
+                (&endpoint.pod, endpoint.ipv4, endpoint.ipv6)
+            );
+        }
+        eventually(|| async {
+            let ready = agent.lifecycle.parts().endpoints.list();
+            let ready = ready.iter().filter(|e| e.state == EndpointState::Ready).count();
+            if ready == PODS - 1 { Ok(()) } else { Err(ready) }
+        })
+        .await;
+        let written: Vec<_> = server
+            .writes()
+            .await
+            .into_iter()
+            .filter(|write| write.agent.starts_with("second"))
+            .collect();
+        assert!(
+            written.iter().all(|write| write.verb == "delete"),
+            "a restart writes nothing: {written:?}"
+        );
+        assert_eq!(written.len(), 1, "but what it has to remove: {written:?}");
+
+        // New labels are a new identity.
+        let labels = json!({"metadata": {"labels": {"app": "moved"}}});
+        let identity = objects.get("p5").await.unwrap().status.unwrap().identity.unwrap();
+        pods.patch("p5", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+        eventually(|| async {
+            let now = objects.get("p5").await.unwrap().status.unwrap().identity.unwrap();
+            if now.id != identity.id && now.labels.contains(&"k8s:app=moved".to_owned()) {
+                Ok(())
+            } else {
+                Err(now)
+            }
+        })
+        .await;
+
+        // GC knows better than we; DEL takes the rest; both are fine twice.
+        let valid: Vec<_> = (1..PODS - 1)
+            .map(|n| json!({"containerID": format!("c{n}"), "ifname": "eth0"}))
+            .collect();
+        let gc = json!({"config": {"cni.dev/valid-attachments": valid}});
+        for _ in 0..2 {
+            assert_eq!(agent.cni("gc", &gc).await.0, 200);
+            assert_eq!(agent.lifecycle.parts().endpoints.list().len(), PODS - 2);
+        }
+        drop(connections);
+        for (number, place) in places.iter().enumerate() {
+            pods.delete(
+                &format!("p{number}"),
+                &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() },
+            )
+            .await
+            .unwrap();
+            let (status, error) = agent.cni("del", &request(number, place)).await;
+            assert_eq!(status, 200, "{error}");
+        }
+        eventually_for(Duration::from_secs(30), || async {
+            let left = objects.list(&ListParams::default()).await.unwrap().items.len();
+            if left == 0 { Ok(()) } else { Err(left) }
+        })
+        .await;
+        nothing_is_left(&agent, state.path()).await;
+        agent.token.cancel();
+    });
+}
+
+fn addresses_of(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    ips.map(|ip| ip["address"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn nothing_is_left(agent: &Agent, state: &std::path::Path) {
+    let parts = agent.lifecycle.parts();
+    let devices: HashSet<String> =
+        parts.netlink.links().await.unwrap().into_iter().map(|link| link.name).collect();
+    assert!(!devices.iter().any(|name| is_pod_device(name)), "{devices:?}");
+    let routes = parts.netlink.routes().await.unwrap();
+    let pods = |route: &crate::device::Route| {
+        route.device.is_some()
+            && !parts.nodes.local().unwrap().routers.contains(&route.destination.addr())
+    };
+    let inside = |route: &crate::device::Route| {
+        parts
+            .nodes
+            .local()
+            .unwrap()
+            .pod_cidrs
+            .iter()
+            .any(|range| range.contains(&route.destination.addr()))
+    };
+    assert!(!routes.iter().any(|route| pods(route) && inside(route)), "{routes:?}");
+    assert!(parts.endpoints.list().is_empty());
+    let addresses = parts.datapath.endpoints().entries().unwrap();
+    assert!(addresses.iter().all(|(_, info)| info.host), "{addresses:?}");
+    assert_eq!(parts.datapath.policies().unwrap(), Vec::<u16>::new());
+    assert!(!parts.datapath.attached().unwrap().iter().any(|name| is_pod_device(name)));
+    assert_eq!(parts.ipam.list().len(), 2, "the router's");
+    let directories = std::fs::read_dir(state.join("state")).unwrap().count();
+    assert_eq!(directories, 0);
+    let connections = parts.datapath.conntrack().entries().unwrap();
+    assert!(connections.is_empty(), "{connections:?}");
+}

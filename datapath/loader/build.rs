@@ -14,6 +14,8 @@ const TARGET: &str = "bpfel-unknown-none";
 /// Debug information for the verifier's log, and BTF for the maps.
 const RUSTFLAGS: &str = "-Cdebuginfo=2\u{1f}-Clink-arg=--btf";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+/// What is set for the inner cargo, and not to be removed from it.
+const OURS: [&str; 2] = ["RUSTC", "RUSTC_BOOTSTRAP"];
 const DEBIAN_CORE: &str = "/usr/lib/rustlib/src/rust/library/core";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -64,7 +66,6 @@ fn compiler() -> Result<Command, Box<dyn Error>> {
                     --component rust-src`, or Debian's rustc-web and rust-web-src"
             .into());
     };
-    const OURS: [&str; 2] = ["RUSTC", "RUSTC_BOOTSTRAP"];
     let rustup = cargo.get_program() == "rustup";
     for (name, _) in env::vars_os() {
         let Some(text) = name.to_str() else { continue };

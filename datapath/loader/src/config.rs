@@ -25,10 +25,6 @@ pub struct Config {
 /// A node, as its programs need to know it. Values other than zero are filled in field by field
 /// over `NodeConfig::default()`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of its own in the agent's flags"
-)]
 pub struct NodeConfig {
     /// Interface index of `cilium_host`.
     pub host_ifindex: u32,

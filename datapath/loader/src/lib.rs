@@ -51,7 +51,7 @@ pub use policy::{Policy, PolicyEntry, PolicyKey};
 pub use service::{
     Backend, BackendState, Backends, Frontend, RevNat, ServiceEntry, ServiceKey, Services,
 };
-pub use table::{Changes, Layout, Table, converge};
+pub use table::{Changes, Entry, Layout, Table, converge};
 
 /// The compiled programs.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/cilia-ebpf.o"));

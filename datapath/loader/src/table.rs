@@ -29,6 +29,9 @@ pub trait Layout {
     fn decode(map: usize, key: &[u8], value: &[u8]) -> Option<(Self::Key, Self::Value)>;
 }
 
+/// A key and what it says.
+pub type Entry<T> = (<T as Layout>::Key, <T as Layout>::Value);
+
 /// Entries of kernel maps in user-facing form. Cheap to clone; all methods take `&self`.
 pub struct Table<T: Layout> {
     name: Arc<str>,
@@ -72,7 +75,7 @@ impl<T: Layout> Table<T> {
     }
 
     /// Every entry, in no order.
-    pub fn entries(&self) -> Result<Vec<(T::Key, T::Value)>, Error> {
+    pub fn entries(&self) -> Result<Vec<Entry<T>>, Error> {
         let mut entries = Vec::new();
         for (index, map) in self.maps.iter().enumerate() {
             map.for_each(|key, value| entries.extend(T::decode(index, key, value)))

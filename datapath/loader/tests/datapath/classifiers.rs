@@ -3,129 +3,13 @@
 use std::net::IpAddr;
 
 use cilia_loader::maps::reason;
-use cilia_loader::{
-    Backend, BackendState, Datapath, EndpointInfo, Event, Frontend, Hook, NodeConfig, PolicyEntry,
-    PolicyKey, RemoteEndpoint, ServiceEntry, ServiceKey,
+use cilia_loader::{EndpointInfo, Hook, PolicyKey, ServiceEntry, ServiceKey};
+
+use crate::bench::{
+    A, A4, A6, B, B4, B6, Bench, ID_A, ID_B, ID_REMOTE, MAC_B, NODE_MAC, PASS, REDIRECT, REMOTE4,
+    VIP4, VIP6, WORLD4, WORLD6, ip,
 };
-
-use crate::bpffs::BpfFs;
-use crate::namespace::Namespace;
-use crate::packet::{ACK, ICMP, ICMPV6, Packet, RST, Seen, TCP, UDP, see};
-
-const PASS: u32 = 0;
-const DROP: u32 = 2;
-const REDIRECT: u32 = 7;
-
-const A4: &str = "10.0.0.10";
-const A6: &str = "fd00::10";
-const B4: &str = "10.0.0.11";
-const B6: &str = "fd00::11";
-const REMOTE4: &str = "10.0.1.12";
-const WORLD4: &str = "192.0.2.1";
-const WORLD6: &str = "2001:db8::1";
-const VIP4: &str = "10.96.0.10";
-const VIP6: &str = "fd00:ffff::10";
-const A: u16 = 10;
-const B: u16 = 11;
-const ID_A: u32 = 300;
-const ID_B: u32 = 301;
-const ID_REMOTE: u32 = 302;
-const MAC_B: [u8; 6] = [2, 0, 0, 0, 1, 1];
-const NODE_MAC: [u8; 6] = [2, 0, 0, 0, 9, 9];
-
-/// A node whose only device is `lo`, which is the device of every endpoint.
-struct Bench {
-    netns: Namespace,
-    datapath: Datapath,
-    events: std::sync::Mutex<cilia_loader::Events>,
-    _bpf: BpfFs,
-}
-
-fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
-
-impl Bench {
-    fn new() -> Self {
-        let bpf = BpfFs::mount();
-        let router_v6 = Some("fd00::1".parse().unwrap());
-        let datapath = bpf.load(NodeConfig { router_v6, ..NodeConfig::default() });
-        let (mac, node_mac) = (MAC_B, NODE_MAC);
-        for (address, id, identity) in [(A4, A, ID_A), (A6, A, ID_A), (B4, B, ID_B), (B6, B, ID_B)]
-        {
-            let info = EndpointInfo { id, ifindex: 1, mac, node_mac, identity, host: false };
-            datapath.endpoints().upsert(&ip(address), &info).unwrap();
-        }
-        let remote = RemoteEndpoint { identity: ID_REMOTE, ..RemoteEndpoint::default() };
-        datapath.ipcache().upsert(&(ip("10.0.1.0"), 24), &remote).unwrap();
-        for endpoint in [A, B] {
-            datapath.policy(endpoint).unwrap();
-        }
-        let events = std::sync::Mutex::new(datapath.events().unwrap());
-        Self { netns: Namespace::new(), datapath, events, _bpf: bpf }
-    }
-
-    fn open() -> Self {
-        let bench = Self::new();
-        for endpoint in [A, B] {
-            for egress in [false, true] {
-                bench.rule(endpoint, PolicyKey::all(0, egress), false);
-            }
-        }
-        bench
-    }
-
-    fn rule(&self, endpoint: u16, key: PolicyKey, deny: bool) {
-        let table = self.datapath.policy(endpoint).unwrap();
-        table.upsert(&key, &PolicyEntry { deny, cookie: 0 }).unwrap();
-    }
-
-    fn run(&self, hook: Hook, frame: &[u8]) -> (u32, Vec<u8>) {
-        self.netns.run(|| self.datapath.run(hook, 1, frame)).unwrap()
-    }
-
-    /// The reason of the drop, or what left the program.
-    fn out(&self, packet: &Packet) -> Result<(u32, Vec<u8>), u8> {
-        self.through(Hook::FromContainer, &packet.frame())
-    }
-
-    fn through(&self, hook: Hook, frame: &[u8]) -> Result<(u32, Vec<u8>), u8> {
-        let mut events = self.events.lock().unwrap();
-        while events.next().is_some() {}
-        let (code, frame) = self.run(hook, frame);
-        if code != DROP {
-            return Ok((code, frame));
-        }
-        while let Some(event) = events.next() {
-            if let Event::Drop(drop) = event {
-                return Err(drop.reason);
-            }
-        }
-        panic!("a drop without its event");
-    }
-
-    fn verdict(&self, packet: &Packet) -> Result<u32, u8> {
-        self.out(packet).map(|(code, _)| code)
-    }
-
-    fn seen(&self, packet: &Packet) -> Seen {
-        see(&self.out(packet).unwrap_or_else(|reason| panic!("dropped for {reason}")).1)
-    }
-
-    fn service(&self, front: &str, proto: u8, number: u16, to: &str) {
-        let key = ServiceKey { address: ip(front), port: 80, proto, slot: 0, scope: 0 };
-        let entry = ServiceEntry { count: 1, rev_nat: number, ..ServiceEntry::default() };
-        let id = u32::from(number);
-        let state = BackendState::Active;
-        let backend = Backend { address: ip(to), port: 8080, proto, state, zone: 0 };
-        self.datapath.backends().upsert(&id, &backend).unwrap();
-        let frontend = Frontend { address: ip(front), port: 80 };
-        self.datapath.rev_nat().upsert(&number, &frontend).unwrap();
-        let slot = ServiceEntry { backend: id, ..entry };
-        self.datapath.services().upsert(&ServiceKey { slot: 1, ..key }, &slot).unwrap();
-        self.datapath.services().upsert(&key, &entry).unwrap();
-    }
-}
+use crate::packet::{ACK, ICMP, ICMPV6, Packet, RST, TCP, UDP, see};
 
 #[test]
 fn what_leaves_a_pod_and_what_does_not() {
@@ -210,6 +94,9 @@ fn a_packet_for_a_pod_here_gets_its_macs_and_one_hop_less() {
     }
 }
 
+/// Its name, rules with whether they deny, and what becomes of a packet.
+type Case<'a> = (&'a str, &'a [(PolicyKey, bool)], Result<u32, u8>);
+
 #[test]
 fn policy_takes_the_narrower_rule_and_any_denial() {
     let (tcp, all) = (PolicyKey { proto: TCP, ..PolicyKey::all(0, true) }, PolicyKey::all(0, true));
@@ -219,7 +106,7 @@ fn policy_takes_the_narrower_rule_and_any_denial() {
     let range = PolicyKey { proto: TCP, port: 64, port_prefix: 10, ..PolicyKey::all(0, true) };
     let (allow, deny) = (false, true);
     let (none, denied) = (Err(reason::POLICY), Err(reason::POLICY_DENY));
-    let cases: [(&str, &[(PolicyKey, bool)], Result<u32, u8>); 14] = [
+    let cases: [Case<'_>; 14] = [
         ("no rule", &[], none),
         ("everything", &[(all, allow)], Ok(REDIRECT)),
         ("the peer", &[(peer, allow)], Ok(REDIRECT)),

@@ -1,6 +1,7 @@
 //! The datapath on a real kernel: single packets through single programs, and real packets between
 //! namespaces. Needs root.
 
+mod bench;
 mod bpffs;
 mod capture;
 mod classifiers;

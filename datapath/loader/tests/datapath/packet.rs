@@ -97,7 +97,7 @@ impl Packet {
                 head.extend([0, 7]);
                 let place = self
                     .fragment
-                    .map_or(0, |(offset, more)| offset / 8 | if more { 0x2000 } else { 0 });
+                    .map_or(0, |(offset, more)| (offset / 8) | if more { 0x2000 } else { 0 });
                 head.extend(place.to_be_bytes());
                 head.extend([self.ttl, self.proto, 0, 0]);
                 head.extend(from.octets());

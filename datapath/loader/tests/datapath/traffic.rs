@@ -19,7 +19,7 @@ pub(crate) fn echo_server(netns: &Namespace, address: SocketAddr) {
 }
 
 fn echo(mut stream: TcpStream) {
-    let mut buffer = [0; 65536];
+    let mut buffer = vec![0; 65536];
     while let Ok(count) = stream.read(&mut buffer) {
         if count == 0 || stream.write_all(&buffer[..count]).is_err() {
             return;

@@ -37,10 +37,7 @@ pub(crate) struct Answer {
 impl Agent {
     /// The agent behind `socket`.
     pub(crate) fn at(socket: &Path, patience: Duration) -> Self {
-        Self {
-            socket: socket.to_owned(),
-            patience,
-        }
+        Self { socket: socket.to_owned(), patience }
     }
 
     /// POSTs `body` and waits for the answer.
@@ -48,9 +45,7 @@ impl Agent {
         let mut stream = UnixStream::connect(&self.socket).map_err(Silence::Away)?;
         let lost = |cause: std::io::Error| Silence::Lost(cause.to_string());
         stream.set_read_timeout(Some(self.patience)).map_err(lost)?;
-        stream
-            .set_write_timeout(Some(self.patience))
-            .map_err(lost)?;
+        stream.set_write_timeout(Some(self.patience)).map_err(lost)?;
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n",
@@ -59,10 +54,7 @@ impl Agent {
         stream.write_all(head.as_bytes()).map_err(lost)?;
         stream.write_all(body).map_err(lost)?;
         let mut answer = Vec::new();
-        stream
-            .take(MAX_ANSWER)
-            .read_to_end(&mut answer)
-            .map_err(lost)?;
+        stream.take(MAX_ANSWER).read_to_end(&mut answer).map_err(lost)?;
         parse(&answer).map_err(|reason| Silence::Lost(reason.to_owned()))
     }
 }
@@ -87,10 +79,7 @@ fn parse(answer: &[u8]) -> Result<Answer, &'static str> {
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         if name.eq_ignore_ascii_case("content-length") {
             length = Some(
-                value
-                    .trim()
-                    .parse::<usize>()
-                    .map_err(|_| "the answer's length is not a number")?,
+                value.trim().parse::<usize>().map_err(|_| "the answer's length is not a number")?,
             );
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             chunked = value.trim().eq_ignore_ascii_case("chunked");
@@ -109,10 +98,7 @@ fn unchunk(mut body: &[u8]) -> Result<Vec<u8>, &'static str> {
     const CUT: &str = "the answer is cut off";
     let mut whole = Vec::new();
     loop {
-        let end = body
-            .windows(2)
-            .position(|window| window == b"\r\n")
-            .ok_or(CUT)?;
+        let end = body.windows(2).position(|window| window == b"\r\n").ok_or(CUT)?;
         let size = std::str::from_utf8(&body[..end]).map_err(|_| CUT)?;
         let size = size.split(';').next().unwrap_or("").trim();
         let size =

@@ -36,36 +36,22 @@ pub(crate) struct Attachment {
     pub(crate) args: BTreeMap<String, String>,
 }
 
-const VARIABLES: &[&str] = &[
-    "CNI_COMMAND",
-    "CNI_CONTAINERID",
-    "CNI_NETNS",
-    "CNI_IFNAME",
-    "CNI_ARGS",
-    "CILIUM_SOCK",
-];
+const VARIABLES: &[&str] =
+    &["CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CILIUM_SOCK"];
 
 impl Environment {
     /// What the process was started with.
     pub(crate) fn of_process() -> Self {
         let given = |name: &&'static str| {
-            Some((
-                *name,
-                std::env::var_os(*name)?.to_string_lossy().into_owned(),
-            ))
+            Some((*name, std::env::var_os(*name)?.to_string_lossy().into_owned()))
         };
-        Self {
-            variables: VARIABLES.iter().filter_map(given).collect(),
-        }
+        Self { variables: VARIABLES.iter().filter_map(given).collect() }
     }
 
     #[cfg(test)]
     pub(crate) fn of(variables: &[(&'static str, &str)]) -> Self {
         Self {
-            variables: variables
-                .iter()
-                .map(|(name, value)| (*name, (*value).to_owned()))
-                .collect(),
+            variables: variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
     }
 
@@ -93,10 +79,7 @@ impl Environment {
             other => {
                 let reason =
                     format!("must be ADD, DEL, CHECK, GC, STATUS or VERSION, is {other:?}");
-                Err(Error::Environment {
-                    variable: "CNI_COMMAND",
-                    reason,
-                })
+                Err(Error::Environment { variable: "CNI_COMMAND", reason })
             }
         }
     }
@@ -125,10 +108,7 @@ impl Environment {
             (value, _) => fault(value).map(|fault| format!("{fault}, is {value:?}")),
         };
         match reason {
-            Some(reason) => Err(Error::Environment {
-                variable: name,
-                reason,
-            }),
+            Some(reason) => Err(Error::Environment { variable: name, reason }),
             None => Ok(value.to_owned()),
         }
     }
@@ -137,9 +117,7 @@ impl Environment {
 /// Why `id` names no container (or network), if so.
 pub(crate) fn container_id_fault(id: &str) -> Option<&str> {
     let well_formed = id.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && id
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+        && id.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     (!well_formed)
         .then_some("must be letters, digits, '_', '.', '-' and start with a letter or digit")
 }
@@ -166,10 +144,7 @@ fn parse_args(text: &str) -> Result<BTreeMap<String, String>, Error> {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
             _ => {
                 let reason = format!("must be KEY=VALUE pairs separated by ';', has {pair:?}");
-                Err(Error::Environment {
-                    variable: "CNI_ARGS",
-                    reason,
-                })
+                Err(Error::Environment { variable: "CNI_ARGS", reason })
             }
         })
         .collect()
@@ -224,13 +199,7 @@ mod tests {
     #[test]
     fn unknown_verbs_are_refused() {
         for verb in ["", "add", "UPDATE"] {
-            assert_eq!(
-                Environment::of(&[("CNI_COMMAND", verb)])
-                    .verb()
-                    .unwrap_err()
-                    .code(),
-                4
-            );
+            assert_eq!(Environment::of(&[("CNI_COMMAND", verb)]).verb().unwrap_err().code(), 4);
         }
     }
 }

@@ -10,27 +10,16 @@ pub(crate) enum Error {
     Version { got: String },
     /// The request needs a newer configuration.
     #[error("{verb} needs cniVersion {needs} or newer, the network configuration has {got}")]
-    TooOld {
-        verb: &'static str,
-        needs: &'static str,
-        got: &'static str,
-    },
+    TooOld { verb: &'static str, needs: &'static str, got: &'static str },
     /// A field asks for something that does not exist here.
     #[error("network configuration: field {field:?}: {reason}")]
     Unsupported { field: &'static str, reason: String },
     /// An environment variable is missing or wrong.
     #[error("environment variable {variable}: {reason}")]
-    Environment {
-        variable: &'static str,
-        reason: String,
-    },
+    Environment { variable: &'static str, reason: String },
     /// The system refused.
     #[error("{operation} {object}: {cause}")]
-    Io {
-        operation: &'static str,
-        object: String,
-        cause: String,
-    },
+    Io { operation: &'static str, object: String, cause: String },
     /// The input is no JSON.
     #[error("network configuration: not a JSON object: {0}")]
     Decode(String),
@@ -41,22 +30,13 @@ pub(crate) enum Error {
     #[error(
         "cilium agent of this node not reachable at {socket}{waited}: {cause}; is its pod running?"
     )]
-    AgentAway {
-        verb: &'static str,
-        socket: String,
-        waited: String,
-        cause: String,
-    },
+    AgentAway { verb: &'static str, socket: String, waited: String, cause: String },
     /// The agent broke off or answered what is no answer.
     #[error("cilium agent: {0}")]
     AgentAnswer(String),
     /// The agent refused, in its own words.
     #[error("{msg}")]
-    Refused {
-        code: u32,
-        msg: String,
-        details: String,
-    },
+    Refused { code: u32, msg: String, details: String },
 }
 
 impl Error {
@@ -66,11 +46,7 @@ impl Error {
         object: impl Into<String>,
         cause: &std::io::Error,
     ) -> Self {
-        Self::Io {
-            operation,
-            object: object.into(),
-            cause: cause.to_string(),
-        }
+        Self::Io { operation, object: object.into(), cause: cause.to_string() }
     }
 
     /// The code of the CNI specification, or Cilium's.

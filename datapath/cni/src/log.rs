@@ -13,20 +13,13 @@ pub(crate) fn write(config: &NetConf, failed: bool, message: &str) {
     }
     let level = if failed { "error" } else { "debug" };
     let line = line(level, message, config.log_json, SystemTime::now());
-    if let Ok(mut file) = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&config.log_file)
-    {
+    if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(&config.log_file) {
         let _ = file.write_all(line.as_bytes());
     }
 }
 
 fn line(level: &str, message: &str, json: bool, now: SystemTime) -> String {
-    let time = rfc3339(
-        now.duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs()),
-    );
+    let time = rfc3339(now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
     if json {
         format!(
             "{}\n",
@@ -44,10 +37,8 @@ fn rfc3339(seconds: u64) -> String {
     let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
-    let (day, month) = (
-        day - (153 * month + 2) / 5 + 1,
-        if month < 10 { month + 3 } else { month - 9 },
-    );
+    let (day, month) =
+        (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
     let year = year + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

@@ -50,19 +50,13 @@ impl NetConf {
         fields.unsigned("mtu", MAX_MTU)?;
         if !matches!(fields.string("chaining-mode")?, "" | "none") {
             let reason = "chaining is not supported; allowed is \"none\"".to_owned();
-            return Err(Error::Unsupported {
-                field: "chaining-mode",
-                reason,
-            });
+            return Err(Error::Unsupported { field: "chaining-mode", reason });
         }
         if let Some(Value::Object(ipam)) = raw.get("ipam")
             && !Fields(ipam).string("type")?.is_empty()
         {
             let reason = "a delegated plugin is not supported; leave the field out".to_owned();
-            return Err(Error::Unsupported {
-                field: "ipam.type",
-                reason,
-            });
+            return Err(Error::Unsupported { field: "ipam.type", reason });
         }
         let log_json = match fields.string("log-format")? {
             "" | "text" => false,
@@ -77,13 +71,7 @@ impl NetConf {
         valid_attachments(&raw)?;
         let log_file = fields.string("log-file")?.to_owned();
         let debug = fields.bool("enable-debug")?;
-        Ok(Self {
-            version,
-            log_file,
-            log_json,
-            debug,
-            raw,
-        })
+        Ok(Self { version, log_file, log_json, debug, raw })
     }
 }
 
@@ -111,10 +99,7 @@ fn valid_attachments(raw: &Map<String, Value>) -> Result<(), Error> {
         for (place, item) in list.iter().enumerate() {
             let at = |key: &str| format!("{field}[{place}].{key}");
             for (key, check) in [
-                (
-                    "containerID",
-                    container_id_fault as fn(&str) -> Option<&str>,
-                ),
+                ("containerID", container_id_fault as fn(&str) -> Option<&str>),
                 ("ifname", ifname_fault),
             ] {
                 let value = item.get(key).and_then(Value::as_str).unwrap_or("");
@@ -131,10 +116,7 @@ fn valid_attachments(raw: &Map<String, Value>) -> Result<(), Error> {
 }
 
 fn fault(field: impl Into<String>, reason: impl Into<String>) -> Error {
-    Error::Field {
-        field: field.into(),
-        reason: reason.into(),
-    }
+    Error::Field { field: field.into(), reason: reason.into() }
 }
 
 /// Typed access to fields that may be absent.
@@ -172,10 +154,9 @@ impl<'a> Fields<'a> {
         match self.given(field) {
             None => Ok(()),
             Some(value) if value.as_u64().is_some_and(|number| number <= max) => Ok(()),
-            Some(other) => Err(fault(
-                field,
-                format!("must be a number from 0 to {max}, is {other}"),
-            )),
+            Some(other) => {
+                Err(fault(field, format!("must be a number from 0 to {max}, is {other}")))
+            }
         }
     }
 }
@@ -193,10 +174,7 @@ mod tests {
             "enable-debug": false, "log-file": "/var/run/cilium/cilium-cni.log", "unknown": [1],
         });
         let config = NetConf::parse(text.to_string().as_bytes()).unwrap();
-        assert_eq!(
-            (config.version.text(), config.debug, config.log_json),
-            ("0.3.1", false, false)
-        );
+        assert_eq!((config.version.text(), config.debug, config.log_json), ("0.3.1", false, false));
     }
 
     #[test]
@@ -210,40 +188,20 @@ mod tests {
             (json!({"name": "n", "mtu": "1500"}), "mtu", 7),
             (json!({"name": "n", "mtu": -1}), "mtu", 7),
             (json!({"name": "n", "mtu": 70000}), "mtu", 7),
-            (
-                json!({"name": "n", "enable-debug": "yes"}),
-                "enable-debug",
-                7,
-            ),
+            (json!({"name": "n", "enable-debug": "yes"}), "enable-debug", 7),
             (json!({"name": "n", "log-file": true}), "log-file", 7),
             (json!({"name": "n", "log-format": "xml"}), "log-format", 7),
             (json!({"name": "n", "ipam": []}), "ipam", 7),
-            (
-                json!({"name": "n", "ipam": {"type": "host-local"}}),
-                "ipam.type",
-                2,
-            ),
-            (
-                json!({"name": "n", "chaining-mode": "aws-cni"}),
-                "chaining-mode",
-                2,
-            ),
+            (json!({"name": "n", "ipam": {"type": "host-local"}}), "ipam.type", 2),
+            (json!({"name": "n", "chaining-mode": "aws-cni"}), "chaining-mode", 2),
             (json!({"name": "n", "prevResult": "x"}), "prevResult", 7),
-            (
-                json!({"name": "n", "cni.dev/valid-attachments": {}}),
-                "cni.dev/valid-attachments",
-                7,
-            ),
+            (json!({"name": "n", "cni.dev/valid-attachments": {}}), "cni.dev/valid-attachments", 7),
             (
                 json!({"name": "n", "cni.dev/valid-attachments": [{"containerID": "c"}]}),
                 "[0].ifname",
                 7,
             ),
-            (
-                json!({"name": "n", "cni.dev/valid-attachments": [3]}),
-                "[0].containerID",
-                7,
-            ),
+            (json!({"name": "n", "cni.dev/valid-attachments": [3]}), "[0].containerID", 7),
         ];
         for (config, field, code) in cases {
             let error = NetConf::parse(config.to_string().as_bytes()).unwrap_err();
@@ -262,13 +220,7 @@ mod tests {
             // Some flips land in the name and are fine; none may panic.
             let _ = NetConf::parse(&broken);
         }
-        for text in [
-            &b"[]"[..],
-            b"null",
-            b"3",
-            b"\xff\xfe",
-            b"{\"name\":\"a\"} trailing",
-        ] {
+        for text in [&b"[]"[..], b"null", b"3", b"\xff\xfe", b"{\"name\":\"a\"} trailing"] {
             assert_eq!(NetConf::parse(text).unwrap_err().code(), 6);
         }
     }

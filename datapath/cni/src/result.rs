@@ -12,9 +12,8 @@ pub(crate) fn convert(result: &Value, version: Version) -> Value {
     converted.insert("cniVersion".to_owned(), version.text().into());
     if version.has_lists() {
         for list in ["interfaces", "ips", "routes"] {
-            let items = items(result, list)
-                .map(|item| item_of(list, item, version))
-                .collect::<Vec<_>>();
+            let items =
+                items(result, list).map(|item| item_of(list, item, version)).collect::<Vec<_>>();
             if !items.is_empty() {
                 converted.insert(list.to_owned(), Value::Array(items));
             }
@@ -26,10 +25,7 @@ pub(crate) fn convert(result: &Value, version: Version) -> Value {
             }
         }
     }
-    converted.insert(
-        "dns".to_owned(),
-        result.get("dns").cloned().unwrap_or_else(|| json!({})),
-    );
+    converted.insert("dns".to_owned(), result.get("dns").cloned().unwrap_or_else(|| json!({})));
     Value::Object(converted)
 }
 
@@ -55,11 +51,7 @@ fn single(result: &Value, is_v6: bool) -> Option<Value> {
     let routes: Vec<Value> = items(result, "routes")
         .filter(|route| text(route.get("dst")).contains(':') == is_v6)
         .map(|route| {
-            item_of(
-                "routes",
-                route,
-                Version::parse("").unwrap_or_else(|_| unreachable!()),
-            )
+            item_of("routes", route, Version::parse("").unwrap_or_else(|_| unreachable!()))
         })
         .collect();
     let mut config = json!({"ip": address.get("address")});
@@ -73,11 +65,7 @@ fn single(result: &Value, is_v6: bool) -> Option<Value> {
 }
 
 fn items<'a>(result: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
-    result
-        .get(list)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+    result.get(list).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn text(value: Option<&Value>) -> &str {
@@ -121,10 +109,7 @@ mod tests {
             (&json!("4"), &json!("6"))
         );
         assert_eq!(
-            (
-                middle["interfaces"][1].get("mtu"),
-                middle["routes"][0].get("mtu")
-            ),
+            (middle["interfaces"][1].get("mtu"), middle["routes"][0].get("mtu")),
             (None, None)
         );
         let newest = got("1.1.0");
@@ -137,12 +122,9 @@ mod tests {
     #[test]
     fn survives_what_is_no_result() {
         for version in SUPPORTED {
-            for result in [
-                json!(null),
-                json!([]),
-                json!({"ips": 3}),
-                json!({"ips": [3], "routes": [{}]}),
-            ] {
+            for result in
+                [json!(null), json!([]), json!({"ips": 3}), json!({"ips": [3], "routes": [{}]})]
+            {
                 let converted = convert(&result, Version::parse(version).unwrap());
                 assert_eq!(converted["cniVersion"], *version);
             }

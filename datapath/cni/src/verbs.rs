@@ -54,13 +54,9 @@ fn perform(
     if verb == Verb::Version {
         // A version we do not speak is answered with those that we do.
         let asked = serde_json::from_slice::<Value>(input).ok();
-        let asked = asked
-            .as_ref()
-            .and_then(|config| config.get("cniVersion"))
-            .and_then(Value::as_str);
-        let version = asked
-            .filter(|version| SUPPORTED.contains(version))
-            .unwrap_or(CURRENT);
+        let asked =
+            asked.as_ref().and_then(|config| config.get("cniVersion")).and_then(Value::as_str);
+        let version = asked.filter(|version| SUPPORTED.contains(version)).unwrap_or(CURRENT);
         return Ok(Some(
             json!({"cniVersion": version, "supportedVersions": SUPPORTED}).to_string(),
         ));
@@ -72,11 +68,9 @@ fn perform(
         with_config(environment, verb, &config, patience)
     };
     match &outcome {
-        Ok(_) => log::write(
-            &config,
-            false,
-            &format!("{verb:?} {:?} done", environment.attachment(verb)),
-        ),
+        Ok(_) => {
+            log::write(&config, false, &format!("{verb:?} {:?} done", environment.attachment(verb)))
+        }
         Err(error) => log::write(
             &config,
             true,
@@ -93,12 +87,8 @@ fn with_config(
     patience: Patience,
 ) -> Result<Option<String>, Error> {
     let socket = environment.socket();
-    let call = Call {
-        agent: Agent::at(&socket, patience.answer),
-        socket: &socket,
-        config,
-        patience,
-    };
+    let call =
+        Call { agent: Agent::at(&socket, patience.answer), socket: &socket, config, patience };
     let version = config.version;
     match verb {
         Verb::Add => {
@@ -125,12 +115,7 @@ fn with_config(
         }
         Verb::Status => {
             needs(version.has_status(), "STATUS", "1.1.0", version)?;
-            call.patient(
-                "STATUS",
-                "/v1/cni/status",
-                &Attachment::default(),
-                Duration::ZERO,
-            )?;
+            call.patient("STATUS", "/v1/cni/status", &Attachment::default(), Duration::ZERO)?;
         }
         Verb::Version => {}
     }
@@ -143,15 +128,7 @@ fn needs(
     needs: &'static str,
     version: Version,
 ) -> Result<(), Error> {
-    if has {
-        Ok(())
-    } else {
-        Err(Error::TooOld {
-            verb,
-            needs,
-            got: version.text(),
-        })
-    }
+    if has { Ok(()) } else { Err(Error::TooOld { verb, needs, got: version.text() }) }
 }
 
 /// A request on its way.
@@ -175,10 +152,7 @@ impl Call<'_> {
         let start = Instant::now();
         loop {
             let fault = match self.agent.post(path, &body) {
-                Ok(Answer {
-                    status: 200..=299,
-                    body,
-                }) => return Ok(body),
+                Ok(Answer { status: 200..=299, body }) => return Ok(body),
                 Ok(answer) if answer.status == 503 => refusal(verb, &answer),
                 Ok(answer) => return Err(refusal(verb, &answer)),
                 Err(Silence::Away(cause)) => self.away(verb, limit, &cause),
@@ -221,10 +195,7 @@ impl Call<'_> {
         let run_dir = self.socket.parent().unwrap_or(Path::new("/var/run/cilium"));
         let entry = Entry::write(run_dir, &request::body(attachment, &self.config.raw))?;
         // The agent may have started between the first try and the lock, and would not look again.
-        if self
-            .patient("DEL", "/v1/cni/del", attachment, Duration::ZERO)
-            .is_ok()
-        {
+        if self.patient("DEL", "/v1/cni/del", attachment, Duration::ZERO).is_ok() {
             entry.withdraw();
         }
         Ok(())
@@ -234,12 +205,7 @@ impl Call<'_> {
 /// The agent's own words, or its status if it has none.
 fn refusal(verb: &'static str, answer: &Answer) -> Error {
     let said = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
-    let text = |field: &str| {
-        said.get(field)
-            .and_then(Value::as_str)
-            .unwrap_or("")
-            .to_owned()
-    };
+    let text = |field: &str| said.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
     let fallback = match (verb, answer.status) {
         ("STATUS", _) => 50,
         (_, 503) => 11,
@@ -257,11 +223,7 @@ fn refusal(verb: &'static str, answer: &Answer) -> Error {
         }
         msg => msg,
     };
-    Error::Refused {
-        code,
-        msg,
-        details: text("details"),
-    }
+    Error::Refused { code, msg, details: text("details") }
 }
 
 #[cfg(test)]

@@ -44,12 +44,8 @@ fn agent(socket: &Path, answers: Vec<(u16, Value)>) -> JoinHandle<Vec<(String, V
             reader.read_exact(&mut request).unwrap();
             asked.push((path, serde_json::from_slice(&request).unwrap()));
             let body = body.to_string();
-            write!(
-                stream,
-                "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            )
-            .unwrap();
+            write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+                .unwrap();
         }
         asked
     })
@@ -81,13 +77,8 @@ fn add_waits_for_the_agent_and_converts() {
     let starting = json!({"code": 11, "msg": "starting"});
     let result = json!({"ips": [{"address": "10.0.0.2/32"}]});
     let agent = agent(&socket, vec![(503, starting), (200, result)]);
-    let answer = run_with(&environment("ADD", &socket), &config("0.3.1"), SHORT)
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        parse(&answer)["ips"][0],
-        json!({"address": "10.0.0.2/32", "version": "4"})
-    );
+    let answer = run_with(&environment("ADD", &socket), &config("0.3.1"), SHORT).unwrap().unwrap();
+    assert_eq!(parse(&answer)["ips"][0], json!({"address": "10.0.0.2/32", "version": "4"}));
     let asked = agent.join().unwrap();
     let (path, request) = &asked[1];
     assert_eq!(path, "/v1/cni/add");
@@ -105,17 +96,8 @@ fn add_says_that_the_agent_is_away() {
     let socket = dir.path().join("cilium.sock");
     let error =
         parse(&run_with(&environment("ADD", &socket), &config("1.0.0"), SHORT).unwrap_err());
-    assert_eq!(
-        (&error["code"], &error["cniVersion"]),
-        (&json!(11), &json!("1.0.0"))
-    );
-    assert!(
-        error["msg"]
-            .as_str()
-            .unwrap()
-            .contains(socket.to_str().unwrap()),
-        "{error}"
-    );
+    assert_eq!((&error["code"], &error["cniVersion"]), (&json!(11), &json!("1.0.0")));
+    assert!(error["msg"].as_str().unwrap().contains(socket.to_str().unwrap()), "{error}");
 }
 
 #[test]
@@ -124,10 +106,7 @@ fn the_agents_refusal_is_passed_on() {
     let socket = dir.path().join("cilium.sock");
     let agent = agent(
         &socket,
-        vec![(
-            500,
-            json!({"code": 7, "msg": "no address left", "details": "10.0.0.0/24"}),
-        )],
+        vec![(500, json!({"code": 7, "msg": "no address left", "details": "10.0.0.0/24"}))],
     );
     let error =
         parse(&run_with(&environment("ADD", &socket), &config("1.1.0"), SHORT).unwrap_err());
@@ -143,25 +122,16 @@ fn del_is_kept_while_the_agent_is_away() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cilium.sock");
     for _ in 0..2 {
-        assert_eq!(
-            run_with(&environment("DEL", &socket), &config("0.3.1"), SHORT),
-            Ok(None)
-        );
+        assert_eq!(run_with(&environment("DEL", &socket), &config("0.3.1"), SHORT), Ok(None));
     }
     let kept: Vec<_> = std::fs::read_dir(dir.path().join("deleteQueue"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "delete")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "delete"))
         .collect();
     assert_eq!(kept.len(), 1, "the same deletion is kept once");
     let request = parse(&std::fs::read_to_string(&kept[0]).unwrap());
-    assert_eq!(
-        (&request["container_id"], &request["ifname"]),
-        (&json!("c1"), &json!("eth0"))
-    );
+    assert_eq!((&request["container_id"], &request["ifname"]), (&json!("c1"), &json!("eth0")));
 }
 
 #[test]
@@ -197,19 +167,9 @@ fn verbs_without_an_agent() {
             parse(&run_with(&environment(verb, &socket), &config(version), SHORT).unwrap_err());
         assert_eq!(error["code"], code, "{verb} {version}: {error}");
     }
-    let version = run_with(
-        &environment("VERSION", &socket),
-        br#"{"cniVersion":"1.0.0"}"#,
-        SHORT,
-    )
-    .unwrap()
-    .unwrap();
-    assert_eq!(
-        parse(&version)["supportedVersions"]
-            .as_array()
-            .unwrap()
-            .len(),
-        7
-    );
+    let version = run_with(&environment("VERSION", &socket), br#"{"cniVersion":"1.0.0"}"#, SHORT)
+        .unwrap()
+        .unwrap();
+    assert_eq!(parse(&version)["supportedVersions"].as_array().unwrap().len(), 7);
     assert!(run_with(&environment("VERSION", &socket), b"garbage", SHORT).is_ok());
 }

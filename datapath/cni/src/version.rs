@@ -6,9 +6,8 @@ use crate::error::Error;
 pub(crate) const CURRENT: &str = "1.1.0";
 
 /// Every version spoken, oldest first.
-pub(crate) const SUPPORTED: &[&str] = &[
-    "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", CURRENT,
-];
+pub(crate) const SUPPORTED: &[&str] =
+    &["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", CURRENT];
 
 /// A version of the specification, as its place in [`SUPPORTED`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,9 +19,7 @@ impl Version {
         let text = if text.is_empty() { SUPPORTED[0] } else { text };
         match SUPPORTED.iter().position(|version| *version == text) {
             Some(place) => Ok(Self(place)),
-            None => Err(Error::Version {
-                got: text.to_owned(),
-            }),
+            None => Err(Error::Version { got: text.to_owned() }),
         }
     }
 

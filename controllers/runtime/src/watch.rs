@@ -16,7 +16,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 pub use kube::core::PartialObjectMeta;
@@ -31,6 +31,8 @@ use tracker::Tracker;
 const SILENT_LIST: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const SLOWEST_RETRY: Duration = Duration::from_secs(15);
+/// A failure this long after the last one is the first of its kind.
+const CALM: Duration = Duration::from_mins(1);
 
 /// An object's place in the cluster; cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,8 +105,16 @@ where
     K: Resource<DynamicType: Default> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let kind = K::plural(&K::DynamicType::default()).into_owned();
-    let source =
-        Source { api, scope, kind, streaming: true, listing: false, events: None, failures: 0 };
+    let source = Source {
+        api,
+        scope,
+        kind,
+        streaming: true,
+        listing: false,
+        events: None,
+        failures: 0,
+        last_failure: Instant::now(),
+    };
     stream::unfold((source, Tracker::default()), |(mut source, mut tracker)| async move {
         let event = source.next().await;
         let events = tracker.apply(event);
@@ -123,6 +133,7 @@ struct Source<K> {
     listing: bool,
     events: Option<BoxStream<'static, watcher::Result<watcher::Event<K>>>>,
     failures: u32,
+    last_failure: Instant,
 }
 
 impl<K> Source<K>
@@ -166,6 +177,11 @@ where
     }
 
     async fn failed(&mut self, error: &watcher::Error) {
+        // A watch of what seldom changes has no event to tell that it works again.
+        if self.last_failure.elapsed() > CALM {
+            self.failures = 0;
+        }
+        self.last_failure = Instant::now();
         if self.failures == 0 {
             warn!(kind = self.kind, %error, "watch failed, will be retried");
         } else {

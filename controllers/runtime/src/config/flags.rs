@@ -158,7 +158,7 @@ mod tests {
     fn every_row_of_the_tables_is_a_flag() {
         let (operator, agent) = (Flags::operator(), Flags::agent());
         assert!(operator.iter().count() > 150, "{}", operator.iter().count());
-        assert_eq!(agent.iter().count(), 407);
+        assert!(agent.iter().count() >= 407, "{}", agent.iter().count());
         assert_eq!(operator.get("ipam").unwrap().default, Value::String("cluster-pool".into()));
         assert_eq!(operator.short('D').unwrap().name, "debug");
         assert_eq!(

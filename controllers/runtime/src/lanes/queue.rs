@@ -117,7 +117,7 @@ pub struct Queue<K> {
     retry: Retry,
     entries: HashMap<K, Entry>,
     waiting: Vec<BTreeMap<(Instant, u64), K>>,
-    /// Runs of earlier lanes, per lane, while this lane had something ready.
+    /// Runs of other lanes, per lane, while this lane had something ready.
     passed_over: Vec<u32>,
     sequence: u64,
 }
@@ -216,10 +216,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub fn choose(&self, now: Instant) -> Option<(usize, f64)> {
         let mut ready = (0..self.lanes.len()).filter(|&lane| self.ready_first(lane, now));
         let first = ready.next()?;
-        let owed = ready.find(|&lane| {
+        let owed = ready.filter(|&lane| {
             let share = self.lanes[lane].share;
             share > 0 && self.passed_over[lane] + 1 >= share
         });
+        let owed = owed.max_by_key(|&lane| self.passed_over[lane]);
         Some(owed.map_or((first, self.lanes[first].reserve), |lane| (lane, 0.0)))
     }
 
@@ -229,9 +230,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             return None;
         }
         let (_, key) = self.waiting[lane].pop_first()?;
-        for later in lane + 1..self.lanes.len() {
-            if self.ready_first(later, now) {
-                self.passed_over[later] += 1;
+        for other in 0..self.lanes.len() {
+            if self.ready_first(other, now) {
+                self.passed_over[other] = self.passed_over[other].saturating_add(1);
             }
         }
         self.passed_over[lane] = 0;

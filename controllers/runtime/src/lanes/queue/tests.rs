@@ -113,6 +113,40 @@ fn a_moved_key_is_only_in_its_new_lane() {
     assert!(queue.is_empty());
 }
 
+#[test]
+fn a_lane_with_a_share_is_never_starved() {
+    for seed in 0..200 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let share = random.random_range(2..6);
+        let lower = |name| Lane { share, ..Lane::new(name) };
+        let lanes = vec![Lane::new("first"), lower("second"), lower("third")];
+        let mut queue: Queue<u32> = Queue::new(lanes, retry());
+        let (now, mut next_key, mut others) = (Instant::now(), 0, [0; 3]);
+        for step in 0..300 {
+            for lane in 0..3 {
+                // The first lane always has work, the others now and then.
+                if lane == 0 || random.random_range(0..4) == 0 {
+                    queue.add(lane, next_key, now);
+                    next_key += 1;
+                }
+            }
+            let waiting = [1, 2].map(|lane| queue.depth(lane, now) > 0);
+            let (lane, _) = queue.choose(now).unwrap();
+            let taken = queue.take(lane, now).unwrap();
+            queue.finish(&taken.key, Ended::Done, now);
+            for other in [1, 2] {
+                others[other] =
+                    if other == lane || !waiting[other - 1] { 0 } else { others[other] + 1 };
+                // Two lanes with the same share may be owed at the same moment.
+                assert!(
+                    others[other] <= share,
+                    "seed {seed} step {step}: lane {other} waits for {others:?}"
+                );
+            }
+        }
+    }
+}
+
 /// The rules again, as slowly and plainly as possible.
 #[derive(Default)]
 struct Model {

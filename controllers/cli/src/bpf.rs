@@ -94,54 +94,87 @@ async fn maps(agent: &Agent, names: &[&str]) -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
+/// Rows of a list, each a key with its values.
+type Rows = Vec<(String, Vec<String>)>;
+
 pub(crate) async fn run(
     agent: &Agent,
     command: &Command,
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
-    let (entries, table): (Vec<Value>, fn(&[Value]) -> Table) = match command {
-        Command::Ipcache(List::List) => (map(agent, "cilium_ipcache_v2").await?, ipcache),
+    let (header, rows) = match command {
         Command::Policy(command) => return policy(agent, command, format).await,
-        Command::Ct(Ct::List { .. }) => {
-            let names = [
-                "cilium_ct4_global",
-                "cilium_ct_any4_global",
-                "cilium_ct6_global",
-                "cilium_ct_any6_global",
-            ];
-            let entries = maps(agent, &names).await?;
+        Command::Ct(Ct::List { .. }) => return connections(agent, format).await,
+        Command::Metrics(List::List) => {
+            let entries = map(agent, "cilium_metrics").await?;
             if let Some(format) = format {
                 return format.print(&Value::Array(entries));
             }
-            entries.iter().for_each(|entry| println!("{}", connection(entry)));
+            metrics(&entries).print();
             return Ok(());
         }
-        Command::Endpoint(List::List) => (map(agent, "cilium_lxc").await?, endpoint),
+        Command::Ipcache(List::List) => {
+            (["IP PREFIX/ADDRESS", "IDENTITY"], ipcache(&map(agent, "cilium_ipcache_v2").await?))
+        }
+        Command::Endpoint(List::List) => {
+            (["IP ADDRESS", "LOCAL ENDPOINT INFO"], endpoint(&map(agent, "cilium_lxc").await?))
+        }
         Command::Lb(Lb::List { revnat: true, .. }) => {
-            (maps(agent, &["cilium_lb4_reverse_nat", "cilium_lb6_reverse_nat"]).await?, rev_nat)
+            let entries =
+                maps(agent, &["cilium_lb4_reverse_nat", "cilium_lb6_reverse_nat"]).await?;
+            (["ID", "SERVICE ADDRESS"], rev_nat(&entries))
         }
         Command::Lb(Lb::List { backends: true, .. }) => {
-            (maps(agent, &["cilium_lb4_backends_v3", "cilium_lb6_backends_v3"]).await?, backends)
+            let entries =
+                maps(agent, &["cilium_lb4_backends_v3", "cilium_lb6_backends_v3"]).await?;
+            (["BACKEND ID", "SERVICE ADDRESS"], backends(&entries))
         }
-        Command::Lb(Lb::List { .. }) => (services(agent).await?, service),
-        Command::Metrics(List::List) => (map(agent, "cilium_metrics").await?, metrics),
+        Command::Lb(Lb::List { .. }) => {
+            let header = ["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"];
+            (header, service(&services(agent).await?))
+        }
     };
+    show(header, rows, format)
+}
+
+/// Prints rows: the key is blank from its second value on, and in JSON names the list of them.
+fn show(header: [&str; 2], rows: Rows, format: Option<&Format>) -> anyhow::Result<()> {
+    if let Some(format) = format {
+        let members = rows.into_iter().map(|(key, values)| (key, Value::from(values)));
+        return format.print(&Value::Object(members.collect()));
+    }
+    if rows.is_empty() {
+        eprintln!("No entries found.");
+        return Ok(());
+    }
+    let mut table = Table::new(5);
+    table.row(header);
+    for (key, values) in rows {
+        identity::rows(&mut table, &[key], values);
+    }
+    table.print();
+    Ok(())
+}
+
+async fn connections(agent: &Agent, format: Option<&Format>) -> anyhow::Result<()> {
+    let names = [
+        "cilium_ct4_global",
+        "cilium_ct_any4_global",
+        "cilium_ct6_global",
+        "cilium_ct_any6_global",
+    ];
+    let entries = maps(agent, &names).await?;
     if let Some(format) = format {
         return format.print(&Value::Array(entries));
     }
-    let table = table(&entries);
-    if table.len() <= 1 {
-        eprintln!("No entries found.");
-    } else {
-        table.print();
+    for entry in &entries {
+        println!("{}", connection(entry));
     }
     Ok(())
 }
 
-fn ipcache(entries: &[Value]) -> Table {
-    let mut table = Table::new(5);
-    table.row(["IP PREFIX/ADDRESS", "IDENTITY"]);
-    for entry in entries {
+fn ipcache(entries: &[Value]) -> Rows {
+    let row = |entry: &Value| {
         let tunnel = text(&entry["tunnelendpoint"]);
         let flags = match tunnel.as_str() {
             "" => "<none>",
@@ -152,15 +185,13 @@ fn ipcache(entries: &[Value]) -> Table {
         let (identity, key) = (text(&entry["identity"]), text(&entry["encryptkey"]));
         let value =
             format!("identity={identity} encryptkey={key} tunnelendpoint={tunnel} flags={flags}");
-        table.row([text(&entry["cidr"]), value]);
-    }
-    table
+        (text(&entry["cidr"]), vec![value])
+    };
+    entries.iter().map(row).collect()
 }
 
-fn endpoint(entries: &[Value]) -> Table {
-    let mut table = Table::new(5);
-    table.row(["IP ADDRESS", "LOCAL ENDPOINT INFO"]);
-    for entry in entries {
+fn endpoint(entries: &[Value]) -> Rows {
+    let row = |entry: &Value| {
         let info = if entry["host"].as_bool() == Some(true) {
             "(localhost)".to_owned()
         } else {
@@ -175,30 +206,22 @@ fn endpoint(entries: &[Value]) -> Table {
                 0,
             )
         };
-        table.row([text(&entry["ip"]), info.trim_end().to_owned()]);
-    }
-    table
+        (text(&entry["ip"]), vec![info.trim_end().to_owned()])
+    };
+    entries.iter().map(row).collect()
 }
 
-fn rev_nat(entries: &[Value]) -> Table {
-    let mut table = Table::new(5);
-    table.row(["ID", "SERVICE ADDRESS"]);
-    for entry in entries {
-        table.row([text(&entry["id"]), ends(&entry["ip"], &entry["port"])]);
-    }
-    table
+fn rev_nat(entries: &[Value]) -> Rows {
+    let row = |entry: &Value| (text(&entry["id"]), vec![ends(&entry["ip"], &entry["port"])]);
+    entries.iter().map(row).collect()
 }
 
-fn backends(entries: &[Value]) -> Table {
-    let mut table = Table::new(5);
-    table.row(["BACKEND ID", "SERVICE ADDRESS"]);
-    for entry in entries {
-        table.row([
-            text(&entry["id"]),
-            format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"])),
-        ]);
-    }
-    table
+fn backends(entries: &[Value]) -> Rows {
+    let row = |entry: &Value| {
+        let place = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
+        (text(&entry["id"]), vec![place])
+    };
+    entries.iter().map(row).collect()
 }
 
 /// Frontends and slots, with their backends' addresses.
@@ -212,10 +235,8 @@ async fn services(agent: &Agent) -> anyhow::Result<Vec<Value>> {
     Ok(services)
 }
 
-fn service(entries: &[Value]) -> Table {
-    let mut table = Table::new(5);
-    table.row(["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"]);
-    let mut last = String::new();
+fn service(entries: &[Value]) -> Rows {
+    let mut rows = Rows::new();
     for entry in entries {
         let frontend = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
         let (rev_nat, slot) = (text(&entry["revnat"]), text(&entry["slot"]));
@@ -229,11 +250,12 @@ fn service(entries: &[Value]) -> Table {
             let place = ends(&backend["ip"], &backend["port"]);
             format!("{place}/{} ({rev_nat}) ({slot})", named(&backend["proto"]))
         };
-        let shown = if frontend == last { String::new() } else { frontend.clone() };
-        last = frontend;
-        table.row([shown, value]);
+        match rows.last_mut() {
+            Some((last, values)) if *last == frontend => values.push(value),
+            _ => rows.push((frontend, vec![value])),
+        }
     }
-    table
+    rows
 }
 
 fn metrics(entries: &[Value]) -> Table {
@@ -292,9 +314,9 @@ async fn policy(agent: &Agent, command: &Policy, format: Option<&Format>) -> any
         }
         Policy::Get { numeric, .. } => (known, *numeric, true),
         Policy::List => {
-            known.iter().for_each(|endpoint| {
-                println!("/sys/fs/bpf/tc/globals/cilium_policy_v2_{endpoint:05}")
-            });
+            for endpoint in known {
+                println!("/sys/fs/bpf/tc/globals/cilium_policy_v2_{endpoint:05}");
+            }
             return Ok(());
         }
     };
@@ -408,17 +430,10 @@ mod tests {
             json!({"cidr": "10.0.1.7/32", "identity": 4711, "encryptkey": 0, "tunnelendpoint": "192.168.0.2"}),
             json!({"cidr": "192.168.0.1/32", "identity": 1, "encryptkey": 0, "tunnelendpoint": null}),
         ];
-        let text = ipcache(&entries).render();
-        assert!(
-            text.contains(
-                "identity=4711 encryptkey=0 tunnelendpoint=192.168.0.2 flags=hastunnel\n"
-            ),
-            "{text}"
-        );
-        assert!(
-            text.contains("identity=1 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>\n"),
-            "{text}"
-        );
+        let rows = ipcache(&entries);
+        let remote = "identity=4711 encryptkey=0 tunnelendpoint=192.168.0.2 flags=hastunnel";
+        assert_eq!(rows[0], ("10.0.1.7/32".to_owned(), vec![remote.to_owned()]));
+        assert_eq!(rows[1].1, ["identity=1 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>"]);
         let entries = [
             json!({"deny": false, "egress": false, "identity": 0, "proto": 0, "port": 0, "port_prefix": 0, "cookie": 0}),
             json!({"deny": true, "egress": true, "identity": 4711, "proto": 6, "port": 64, "port_prefix": 10, "cookie": 0}),

@@ -33,13 +33,11 @@ pub(crate) async fn run(
             if let Some(list) = endpoints.as_array_mut() {
                 list.sort_by_key(|endpoint| endpoint["id"].as_u64());
             }
-            match format {
-                Some(format) => format.print(&endpoints),
-                None => {
-                    list(items(&endpoints), !no_headers).print();
-                    Ok(())
-                }
+            if let Some(format) = format {
+                return format.print(&endpoints);
             }
+            list(items(&endpoints), !no_headers).print();
+            Ok(())
         }
         Command::Get { id } => {
             let endpoint = agent.find(&format!("/v1/endpoint/{id}")).await?;

@@ -79,7 +79,7 @@ pub(crate) async fn run(
     for identity in &selected {
         rows(
             &mut table,
-            [text(&identity["id"])],
+            &[text(&identity["id"])],
             items(&identity["labels"]).iter().map(text).collect(),
         );
     }
@@ -88,7 +88,7 @@ pub(crate) async fn run(
 }
 
 /// A row with the first of `many` behind `first`, and a row for each further one.
-pub(crate) fn rows<const N: usize>(table: &mut Table, first: [String; N], many: Vec<String>) {
+pub(crate) fn rows<const N: usize>(table: &mut Table, first: &[String; N], many: Vec<String>) {
     let mut many = many.into_iter();
     table.row(first.iter().cloned().chain([many.next().unwrap_or_default()]));
     for one in many {
@@ -136,7 +136,9 @@ pub(crate) async fn run_ip(
             row.extend([text(&entry["hostIP"]), text(&entry["encryptKey"])]);
         }
         table.row(row);
-        shown.for_each(|label| table.row([String::new(), label, String::new()]));
+        for label in shown {
+            table.row([String::new(), label, String::new()]);
+        }
     }
     table.print();
     Ok(())

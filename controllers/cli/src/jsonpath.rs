@@ -1,4 +1,4 @@
-//! The part of JSONPath that people use: `{.a.b}`, `{.a[0]}`, `{.a[*].b}`, `{["odd.name"]}`.
+//! The part of `JSONPath` that people use: `{.a.b}`, `{.a[0]}`, `{.a[*].b}`, `{["odd.name"]}`.
 
 use serde_json::Value;
 

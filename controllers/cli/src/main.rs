@@ -113,7 +113,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Config(arguments) => config::run(&agent, &arguments, format).await?,
         Command::Metrics(command) => metrics::run(&agent, &command, format).await?,
         Command::Version => {
-            println!("Client: {} {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
+            println!("Client: {} {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
         }
         Command::Completion { shell } => {
             clap_complete::generate(

@@ -33,7 +33,9 @@ pub(crate) async fn run(
     lines.sort();
     let mut table = Table::new(0);
     table.row(["Name", "IPv4 Address", "Endpoint CIDR", "IPv6 Address", "Endpoint CIDR", "Source"]);
-    lines.into_iter().for_each(|line| table.row(line));
+    for line in lines {
+        table.row(line);
+    }
     table.print();
     Ok(())
 }

@@ -30,17 +30,12 @@ pub(crate) async fn run(
     match command {
         Command::Get => {
             let answer = agent.get("/v1/policy").await?;
-            match format {
-                Some(format) => format.print(&answer)?,
-                None => {
-                    println!(
-                        "{}\nRevision: {}",
-                        text(&answer["policy"]),
-                        text(&answer["revision"])
-                    );
-                    for fault in items(&answer["faults"]) {
-                        println!("Not used: {}: {}", text(&fault["policy"]), text(&fault["fault"]));
-                    }
+            if let Some(format) = format {
+                format.print(&answer)?;
+            } else {
+                println!("{}\nRevision: {}", text(&answer["policy"]), text(&answer["revision"]));
+                for fault in items(&answer["faults"]) {
+                    println!("Not used: {}: {}", text(&fault["policy"]), text(&fault["fault"]));
                 }
             }
             Ok(ExitCode::SUCCESS)

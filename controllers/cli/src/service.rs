@@ -32,7 +32,7 @@ pub(crate) async fn run(
         let backends = items(&spec["backend-addresses"]).iter().enumerate().map(backend).collect();
         let first =
             [text(&spec["id"]), place(&spec["frontend-address"]), text(&spec["flags"]["type"])];
-        crate::identity::rows(&mut table, first, backends);
+        crate::identity::rows(&mut table, &first, backends);
     }
     table.print();
     Ok(())

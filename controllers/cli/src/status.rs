@@ -11,6 +11,7 @@ use crate::output::{Format, items, text};
 use crate::table::Table;
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Arguments {
     /// One line: OK, or what is wrong
     #[arg(long)]

@@ -20,11 +20,6 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// How many rows there are.
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     /// The rows in lines; the last cell of each isn't padded.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

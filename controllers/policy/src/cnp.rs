@@ -109,9 +109,9 @@ fn rule(
     let egress_deny = written.egress_deny.iter().flatten().map(Written::from).collect();
     let wants = written.enable_default_deny.unwrap_or_default();
     let ingress =
-        place.section(Direction::Ingress, [ingress, ingress_deny], wants.ingress, field, notes)?;
+        place.section(Direction::Ingress, &[ingress, ingress_deny], wants.ingress, field, notes)?;
     let egress =
-        place.section(Direction::Egress, [egress, egress_deny], wants.egress, field, notes)?;
+        place.section(Direction::Egress, &[egress, egress_deny], wants.egress, field, notes)?;
     if ingress.1 + egress.1 == 0 {
         return Err(Error::new(
             field,
@@ -141,7 +141,7 @@ impl Place<'_> {
     fn section(
         self,
         direction: Direction,
-        written: [Vec<Written<'_>>; 2],
+        written: &[Vec<Written<'_>>; 2],
         wants: Option<bool>,
         field: &str,
         notes: &mut Vec<Note>,

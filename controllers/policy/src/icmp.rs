@@ -76,9 +76,9 @@ pub(crate) fn read(rules: &[IcmpRule], field: &str) -> Result<Vec<Port>, Error> 
             let number = match &message.icmp_type {
                 IntOrString::Int(number) => u8::try_from(*number).ok(),
                 IntOrString::String(text) => {
-                    let named =
+                    let known =
                         names.iter().find(|(name, _)| name == text).map(|(_, number)| *number);
-                    named.or_else(|| text.parse().ok())
+                    known.or_else(|| text.parse().ok())
                 }
             };
             let Some(number) = number else {

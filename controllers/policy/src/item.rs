@@ -139,10 +139,10 @@ pub(crate) fn read(
     let mut reader = Reader { place, direction, written, field, notes };
     let requires = reader.requires()?;
     if written.deny {
-        section.deny_requires.extend(requires)
+        section.deny_requires.extend(requires);
     } else {
-        section.requires.extend(requires)
-    };
+        section.requires.extend(requires);
+    }
     reader.exclusive()?;
     let mut peers = reader.peers()?;
     let ports = reader.ports()?;

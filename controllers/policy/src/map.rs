@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn says_it_with_the_fewest() {
-        let cases: &[(&str, &[(L4, bool)], &[(L4, bool)], &[(L4, bool)])] = &[
+        type Said = &'static [(L4, bool)];
+        let cases: &[(&str, Said, Said, Said)] = &[
             ("alone", &[], &[(HTTP, false)], &[(HTTP, false)]),
             ("deny replaces allow", &[], &[(HTTP, false), (HTTP, true)], &[(HTTP, true)]),
             ("a deny takes what it covers", &[], &[(HTTP, false), (BLOCK, true)], &[(BLOCK, true)]),

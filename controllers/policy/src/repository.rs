@@ -65,6 +65,7 @@ impl Repository {
     }
 
     /// Puts a policy in the place of the one with the same name. True if it says something else.
+    #[expect(clippy::needless_pass_by_value, reason = "the pair goes into the store")]
     pub fn set_policy(&mut self, id: PolicyId, rules: Vec<Rule>) -> bool {
         if self.policies.get(&id) == Some(&rules) {
             return false;
@@ -150,7 +151,9 @@ impl Repository {
     pub fn retain_subjects(&mut self, local: impl Fn(NumericIdentity) -> bool) {
         let gone: Vec<NumericIdentity> =
             self.subjects.keys().copied().filter(|id| !local(*id)).collect();
-        gone.into_iter().for_each(|identity| self.forget_subject(identity));
+        for identity in gone {
+            self.forget_subject(identity);
+        }
     }
 
     /// The prefixes that local endpoints' rules name, with their identities: for the ipcache, once
@@ -171,7 +174,9 @@ impl Repository {
     /// if there were any.
     pub fn retire_prefixes(&mut self) -> bool {
         let gone = self.cidrs.retire();
-        gone.iter().for_each(|identity| self.remove_identity(*identity));
+        for identity in &gone {
+            self.remove_identity(*identity);
+        }
         !gone.is_empty()
     }
 
@@ -234,7 +239,9 @@ impl Repository {
             })
         };
         let gone: Vec<NumericIdentity> = self.subjects.keys().copied().filter(concerned).collect();
-        gone.into_iter().for_each(|identity| self.forget_subject(identity));
+        for identity in gone {
+            self.forget_subject(identity);
+        }
     }
 
     fn forget_subject(&mut self, identity: NumericIdentity) {

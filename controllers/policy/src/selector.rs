@@ -147,6 +147,7 @@ impl Selector {
     }
 
     /// The same with more requirements.
+    #[must_use]
     pub fn and(&self, more: &[Requirement]) -> Self {
         Self::new(self.0.iter().chain(more).cloned())
     }

@@ -183,15 +183,13 @@ pub(crate) fn matches(
 ) -> bool {
     match peer {
         Peer::Endpoints(selector) | Peer::Entity(selector) => selector.matches(&member.labels),
-        Peer::Cidr { prefix, except } => match &member.prefix {
-            Some(held) => {
-                prefix.contains(held) && !except.iter().any(|except| except.contains(held))
+        Peer::Cidr { prefix, except } => {
+            if let Some(held) = &member.prefix {
+                return prefix.contains(held) && !except.iter().any(|except| except.contains(held));
             }
-            None => {
-                let whole = |prefix: &IpNet| prefix.prefix_len() == 0;
-                whole(prefix) && !except.iter().any(whole) && identity == world(prefix, dual_stack)
-            }
-        },
+            let whole = |prefix: &IpNet| prefix.prefix_len() == 0;
+            whole(prefix) && !except.iter().any(whole) && identity == world(prefix, dual_stack)
+        }
     }
 }
 

@@ -88,17 +88,20 @@ impl Cluster {
         self
     }
 
-    fn cnp(self, spec: Value) -> Self {
+    fn cnp(self, spec: impl Into<Value>) -> Self {
+        let spec = spec.into();
         let name = format!("p{}", self.repository.policies().len());
         self.with("cnp", &name, json!({"spec": spec}))
     }
 
-    fn knp(self, spec: Value) -> Self {
+    fn knp(self, spec: impl Into<Value>) -> Self {
+        let spec = spec.into();
         let name = format!("k{}", self.repository.policies().len());
         self.with("knp", &name, json!({"spec": spec}))
     }
 
-    fn ccnp(self, spec: Value) -> Self {
+    fn ccnp(self, spec: impl Into<Value>) -> Self {
+        let spec = spec.into();
         let name = format!("c{}", self.repository.policies().len());
         self.with("ccnp", &name, json!({"spec": spec}))
     }

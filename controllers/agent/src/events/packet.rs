@@ -183,7 +183,9 @@ mod tests {
     fn ethernet(kind: u16, rest: &[&[u8]]) -> Vec<u8> {
         let mut bytes = vec![0; 12];
         bytes.extend(kind.to_be_bytes());
-        rest.iter().for_each(|part| bytes.extend(*part));
+        for part in rest {
+            bytes.extend(*part);
+        }
         bytes
     }
 

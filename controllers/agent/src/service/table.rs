@@ -217,11 +217,12 @@ mod tests {
     use super::super::source;
     use super::Table;
 
-    fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
-        serde_json::from_value(value).expect("an object of its kind")
+    fn from<T: serde::de::DeserializeOwned>(value: impl Into<Value>) -> T {
+        serde_json::from_value(value.into()).expect("an object of its kind")
     }
 
-    fn service(table: &mut Table, spec: Value) {
+    fn service(table: &mut Table, spec: impl Into<Value>) {
+        let spec: Value = spec.into();
         let service: Service =
             from(json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}));
         table.set_service(Key::of(&service), source::service(&service));

@@ -62,11 +62,13 @@ impl Ipam {
     }
 
     /// Every address in use with its owner.
+    #[cfg(test)]
     pub fn list(&self) -> Vec<(IpAddr, String)> {
         self.addresses().iter().map(|(address, owner)| (address, owner.to_owned())).collect()
     }
 
     /// How many addresses of a family are in use, and how many there are.
+    #[cfg(test)]
     pub fn usage(&self, ipv6: bool) -> (usize, u128) {
         let family = if ipv6 { Family::V6 } else { Family::V4 };
         let addresses = self.addresses();

@@ -56,7 +56,8 @@ pub async fn ensure(netlink: &Netlink, sysctl: &Sysctl, config: &Config) -> Resu
 }
 
 /// Removes everything that [`ensure`] made.
-pub async fn remove(netlink: &Netlink) -> Result<(), Error> {
+#[cfg(test)]
+pub(super) async fn remove(netlink: &Netlink) -> Result<(), Error> {
     netlink.remove_link(HOST).await?;
     netlink.remove_link(VXLAN).await
 }

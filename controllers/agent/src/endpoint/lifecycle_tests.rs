@@ -286,15 +286,21 @@ fn a_hundred_pods_live_move_and_go_without_a_trace() {
             connect(&places[0], &places[1], target(1, false)).await,
             connect(&places[2], &places[3], target(3, true)).await,
         ];
-        connections.iter_mut().for_each(|connection| talk(connection, b"before"));
+        for connection in &mut connections {
+            talk(connection, b"before");
+        }
         agent.token.cancel();
         drop(agent);
-        connections.iter_mut().for_each(|connection| talk(connection, b"meanwhile"));
+        for connection in &mut connections {
+            talk(connection, b"meanwhile");
+        }
         std::fs::create_dir_all(state.path().join("deleteQueue")).unwrap();
         let kept = request(PODS - 1, &places[PODS - 1]).to_string();
         std::fs::write(state.path().join("deleteQueue/x.delete"), kept).unwrap();
         let agent = Agent::start(&server, "second", state.path(), bpf.path()).await;
-        connections.iter_mut().for_each(|connection| talk(connection, b"after"));
+        for connection in &mut connections {
+            talk(connection, b"after");
+        }
         let after = agent.lifecycle.parts().endpoints.list();
         assert_eq!(after.len(), PODS - 1, "all but the one that was to be disconnected");
         for endpoint in &after {

@@ -107,7 +107,6 @@ fn values_are_taken_in_the_types_people_write() {
         "k8sServicePort=6443",
         "bpf.ctTcpMax=null",
         "tolerations=null",
-        "debug.verbose=flow",
     ] {
         helm::template(&["--set", set]).unwrap_or_else(|error| panic!("{set}: {error}"));
     }

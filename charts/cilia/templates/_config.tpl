@@ -11,9 +11,6 @@ identity-heartbeat-timeout: {{ $v.operator.identityHeartbeatTimeout }}
 identity-gc-interval: {{ $v.operator.identityGCInterval }}
 cilium-endpoint-gc-interval: {{ $v.operator.endpointGCInterval }}
 nodes-gc-interval: {{ $v.operator.nodeGCInterval }}
-{{- with $v.identityChangeGracePeriod }}
-identity-change-grace-period: {{ . }}
-{{- end }}
 {{- with $v.labels }}
 labels: {{ . | quote }}
 {{- end }}
@@ -27,7 +24,6 @@ cluster-name: {{ $v.cluster.name | quote }}
 cluster-id: {{ $v.cluster.id }}
 # Logs and metrics
 debug: {{ $v.debug.enabled }}
-debug-verbose: {{ $v.debug.verbose | default "" | quote }}
 {{- with $v.logOptions }}
 log-opt: {{ toJson . | quote }}
 {{- end }}
@@ -66,7 +62,6 @@ operator-k8s-client-qps: {{ .operator.qps }}
 operator-k8s-client-burst: {{ .operator.burst }}
 {{- end }}
 {{- end }}
-synchronize-k8s-nodes: {{ $v.synchronizeK8sNodes }}
 agent-not-ready-taint-key: {{ $v.agentNotReadyTaintKey }}
 {{- if $v.operator.removeNodeTaints }}
 remove-cilium-node-taints: true
@@ -81,7 +76,6 @@ set-cilium-is-up-condition: true
 enable-ipv4: {{ $v.ipv4.enabled }}
 enable-ipv6: {{ $v.ipv6.enabled }}
 ipam: {{ $v.ipam.mode }}
-ipam-cilium-node-update-rate: {{ $v.ipam.ciliumNodeUpdateRate }}
 {{- if $v.ipv4.enabled }}
 cluster-pool-ipv4-cidr: {{ join " " $v.ipam.operator.clusterPoolIPv4PodCIDRList | quote }}
 cluster-pool-ipv4-mask-size: {{ $v.ipam.operator.clusterPoolIPv4MaskSize }}
@@ -107,12 +101,13 @@ ipv4-native-routing-cidr: {{ . }}
 {{- with $v.ipv6NativeRoutingCIDR }}
 ipv6-native-routing-cidr: {{ . | quote }}
 {{- end }}
+{{- with $v.egressMasqueradeInterfaces }}
+egress-masquerade-interfaces: {{ ternary . (join " " .) (kindIs "string" .) | quote }}
+{{- end }}
 kube-proxy-replacement: {{ $v.kubeProxyReplacement | default "false" }}
 datapath-mode: {{ $v.bpf.datapathMode }}
 enable-tcx: {{ $v.bpf.enableTCX }}
-enable-sctp: {{ $v.sctp.enabled }}
 bpf-root: {{ $v.bpf.root }}
-cgroup-root: {{ $v.cgroup.hostRoot }}
 procfs: /host/proc
 bpf-map-dynamic-size-ratio: {{ $v.bpf.mapDynamicSizeRatio | default "0.0025" }}
 bpf-policy-map-max: {{ $v.bpf.policyMapMax }}
@@ -123,12 +118,6 @@ bpf-ct-global-tcp-max: {{ . }}
 {{- with $v.bpf.ctAnyMax }}
 bpf-ct-global-any-max: {{ . }}
 {{- end }}
-bpf-events-drop-enabled: {{ $v.bpf.events.drop.enabled }}
-bpf-events-policy-verdict-enabled: {{ $v.bpf.events.policyVerdict.enabled }}
-bpf-events-trace-enabled: {{ $v.bpf.events.trace.enabled }}
-monitor-aggregation: {{ $v.bpf.monitorAggregation }}
-monitor-aggregation-interval: {{ $v.bpf.monitorInterval }}
-monitor-aggregation-flags: {{ $v.bpf.monitorFlags }}
 {{- if $v.cleanState }}
 clean-cilium-state: true
 {{- end }}
@@ -140,7 +129,9 @@ enable-policy: {{ $v.policyEnforcementMode | lower }}
 {{- if $v.policyAuditMode }}
 policy-audit-mode: true
 {{- end }}
-policy-deny-response: {{ $v.policyDenyResponse }}
+enable-k8s-networkpolicy: {{ $v.k8sNetworkPolicy.enabled }}
+enable-non-default-deny-policies: {{ $v.enableNonDefaultDenyPolicies }}
+enable-node-selector-labels: {{ $v.nodeSelectorLabels }}
 # CNI
 custom-cni-conf: {{ $v.cni.customConf }}
 {{- if and $v.cni.install (not $v.cni.customConf) }}

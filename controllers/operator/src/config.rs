@@ -68,6 +68,7 @@ const BUILT: &[&str] = &[
     "set-cilium-node-taints",
     "skip-crd-creation",
     "taint-sync-workers",
+    "validate-network-policy",
 ];
 
 /// The program and its flags.

@@ -142,5 +142,7 @@ where
         Err(fault) => (Some(fault), Vec::new()),
     };
     let condition = decide(&policy.conditions, fault.as_deref())?;
-    Some(Unsettled { condition, notes, reference: policy.object_ref(&()) })
+    let resource_version = policy.meta().resource_version.clone();
+    let reference = ObjectReference { resource_version, ..policy.object_ref(&()) };
+    Some(Unsettled { condition, notes, reference })
 }

@@ -11,6 +11,8 @@ mod compaction;
 mod content;
 mod endpoint;
 mod event;
+mod intake;
+mod ledger;
 mod name;
 mod namespace;
 mod placement;

@@ -392,12 +392,11 @@ impl World {
         let unknown = outcome == Outcome::Unknown;
         self.operator.settle(&write.slice, outcome);
         if unknown && self.rng.random_bool(0.8) {
-            match self.slices.get(&*write.slice).cloned() {
-                Some(ces) => self.hear_slice(&write.slice, &ces),
-                None => {
-                    let event = Event::SliceGone { name: &write.slice, uid: None };
-                    self.operator.apply(event, self.step);
-                }
+            if let Some(ces) = self.slices.get(&*write.slice).cloned() {
+                self.hear_slice(&write.slice, &ces);
+            } else {
+                let event = Event::SliceGone { name: &write.slice, uid: None };
+                self.operator.apply(event, self.step);
             }
         }
     }

@@ -37,10 +37,10 @@ fn sequence(seed: u64, foreign_writers: bool) {
 
 #[test]
 fn nobody_disappears_and_all_ends_well() {
-    check(20_000, false);
+    check(10_000, false);
 }
 
 #[test]
 fn foreign_edits_are_put_right() {
-    check(20_000, true);
+    check(5_000, true);
 }

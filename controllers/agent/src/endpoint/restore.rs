@@ -8,18 +8,17 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::attach::Inner;
 use super::state_files::Found;
 use super::{Error, Lifecycle, LocalEndpoint};
 use crate::device::name::is_pod_device;
-use crate::device::pod;
+use crate::device::{Link, pod};
 use crate::node::LocalNode;
 
 impl Lifecycle {
     /// Finds the endpoints that are written down, takes over those that still have a device, and
     /// removes everything else.
     pub async fn restore(&self) -> Result<(), Error> {
-        let Inner { parts, publisher, .. } = &*self.0;
+        let parts = &self.0.parts;
         let node = parts
             .nodes
             .local()
@@ -31,49 +30,69 @@ impl Lifecycle {
                 Found::Endpoint(endpoint) => *endpoint,
                 Found::Broken(directory, reason) => {
                     tracing::warn!(directory = %directory.display(), reason, "removing what is no endpoint");
-                    parts.files.discard(&directory)?;
+                    if let Err(error) = parts.files.discard(&directory) {
+                        tracing::warn!(%error, "could not remove what is no endpoint");
+                    }
                     continue;
                 }
             };
+            if parts.endpoints.of_attachment(&endpoint.attachment()).is_some() {
+                tracing::warn!(id = endpoint.id, "an endpoint is written down twice");
+                parts.files.remove(endpoint.id)?;
+                continue;
+            }
             // The device goes when its other end's namespace goes: it stands for both.
             let link = links.iter().find(|link| link.name == endpoint.host_device);
-            let kept = match link {
-                Some(link) => {
-                    self.take_over(LocalEndpoint { ifindex: link.index, ..endpoint.clone() }, &node)
-                        .await
-                }
-                None => Err(Error::NoPod {
-                    pod: endpoint.key().to_string(),
-                    reason: "its device is gone".to_owned(),
-                }),
+            let Some(link) = link else {
+                self.drop_former(&endpoint, "its device is gone").await;
+                dropped += 1;
+                continue;
             };
-            match kept {
-                Ok(()) => restored += 1,
-                Err(reason) => {
-                    tracing::info!(id = endpoint.id, pod = %endpoint.key(), %reason, "not restoring an endpoint");
-                    publisher.restore(&endpoint);
-                    self.erase(&endpoint).await?;
-                    self.0.queue.add(endpoint.key());
-                    dropped += 1;
-                }
+            if let Err(reason) = self.reserve(&endpoint) {
+                self.drop_former(&endpoint, &reason).await;
+                dropped += 1;
+                continue;
             }
+            // A failure from here on is the node's, not the endpoint's: it must not cost a pod
+            // its network. The agent gives up, and the pod goes on as it was.
+            self.take_over(endpoint, link, &node).await?;
+            restored += 1;
         }
         tracing::info!(restored, dropped, "endpoints restored");
         self.collect_garbage().await
     }
 
-    async fn take_over(&self, endpoint: LocalEndpoint, node: &LocalNode) -> Result<(), Error> {
+    /// Sets an endpoint's addresses aside, or says why it can't live on.
+    fn reserve(&self, endpoint: &LocalEndpoint) -> Result<(), String> {
         let parts = &self.0.parts;
-        if parts.endpoints.get(endpoint.id).is_some() || endpoint.identity.is_none() {
-            return Err(Error::Attached {
-                attachment: endpoint.attachment(),
-                fault: "it was never ready".to_owned(),
-            });
+        if endpoint.identity.is_none() {
+            return Err("it was never ready".to_owned());
         }
-        for address in endpoint.addresses() {
-            parts.ipam.restore(address, &endpoint.owner())?;
+        let owner = endpoint.owner();
+        let mut addresses = endpoint.addresses();
+        let reserved = addresses.try_for_each(|address| parts.ipam.restore(address, &owner));
+        reserved.map_err(|error| error.to_string())
+    }
+
+    async fn drop_former(&self, endpoint: &LocalEndpoint, reason: &str) {
+        tracing::info!(id = endpoint.id, pod = %endpoint.key(), reason, "not restoring an endpoint");
+        self.0.publisher.restore(endpoint);
+        if let Err(error) = self.erase(endpoint).await {
+            // The others must not wait for it; the garbage collection tries again.
+            tracing::warn!(id = endpoint.id, %error, "could not remove all of an endpoint");
         }
-        let device = self.device(&endpoint, node, None);
+        self.0.queue.add(endpoint.key());
+    }
+
+    async fn take_over(
+        &self,
+        endpoint: LocalEndpoint,
+        link: &Link,
+        node: &LocalNode,
+    ) -> Result<(), Error> {
+        let parts = &self.0.parts;
+        let endpoint = LocalEndpoint { ifindex: link.index, ..endpoint };
+        let device = self.device(&endpoint, node, Some(link.mtu));
         pod::configure_node_end(&parts.netlink, &parts.sysctl, &device, endpoint.mac).await?;
         self.attach_programs(&endpoint).await?;
         parts.map.put(&endpoint)?;

@@ -239,7 +239,11 @@ pub fn create(s: &mut Scratch, direction: u8) -> Result<(), Drop> {
     if s.about_another() {
         return Ok(());
     }
-    if enter_new(s, u32::from(direction)) == 0 { Err(Drop(reason::CT_CREATE_FAILED)) } else { Ok(()) }
+    if enter_new(s, u32::from(direction)) == 0 {
+        Err(Drop(reason::CT_CREATE_FAILED))
+    } else {
+        Ok(())
+    }
 }
 
 #[inline(never)]

@@ -43,7 +43,11 @@ pub fn admit(
 /// Moves the packet into the receiver's namespace.
 #[inline(always)]
 pub fn enter(skb: Skb, s: &Scratch, receiver: &EndpointInfo) -> Outcome {
-    if s.v6() { hop_limit(skb)? } else { ttl(skb)? };
+    if s.v6() {
+        hop_limit(skb)?
+    } else {
+        ttl(skb)?
+    };
     if !set_macs(skb, receiver) || !skb.for_this_host() {
         return Err(Drop(reason::WRITE_ERROR));
     }

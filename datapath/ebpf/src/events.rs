@@ -31,8 +31,7 @@ fn reserve<H>() -> Option<*mut Record<H>> {
     let size = size_of::<Record<H>>() as u64;
     // SAFETY: the map is this object's ring; the verifier holds the program to the size and to
     // handing the record back.
-    let record =
-        unsafe { bpf_ringbuf_reserve(from_ref(&maps::EVENTS).cast_mut().cast(), size, 0) };
+    let record = unsafe { bpf_ringbuf_reserve(from_ref(&maps::EVENTS).cast_mut().cast(), size, 0) };
     if record.is_null() {
         if let Some(lost) = maps::get_mut(&maps::EVENTS_LOST, &0) {
             *lost += 1;

@@ -1,13 +1,15 @@
 //! Cluster services: translates a frontend to one of its backends, once per connection.
 
-use cilia_maps::service::{LOOPBACK_V4, LOOPBACK_V6, LbService, state};
+use cilia_maps::service::{
+    AFFINITY_SECONDS, FLAG_AFFINITY, LOOPBACK_V4, LOOPBACK_V6, LbService, state,
+};
 use cilia_maps::{Address, conntrack::entry_flags, reason};
 
 use crate::parse::{SCTP, TCP, TCP_ACK, TCP_SYN, UDP};
 use crate::scratch::Scratch;
 use crate::skb::{self, Skb};
 use crate::verdict::Drop;
-use crate::{conntrack, maps, nat};
+use crate::{affinity, conntrack, maps, nat};
 
 /// `flags2` of a frontend that has entries of its own for callers inside.
 const TWO_SCOPES: u8 = 32;
@@ -20,7 +22,7 @@ fn loopback_address(s: &Scratch) -> Address {
 }
 
 #[inline(always)]
-fn service(s: &mut Scratch, slot: u16, scope: u8) -> Option<&'static LbService> {
+pub fn service(s: &mut Scratch, slot: u16, scope: u8) -> Option<&'static LbService> {
     if s.v6() {
         s.lb6_key.address = s.daddr;
         s.lb6_key.dport = s.flow.dport;
@@ -110,11 +112,17 @@ fn chosen(s: &mut Scratch) -> u32 {
     if count == 0 {
         return reason::NO_SERVICE.into();
     }
-    let slot = skb::random() % count + 1;
-    let Some(slot) = service(s, slot as u16, scope) else { return reason::NO_SERVICE.into() };
-    let id = slot.backend_id;
+    let sticky = front.flags & FLAG_AFFINITY != 0;
+    let lasts = front.backend_id & AFFINITY_SECONDS;
+    let kept = if sticky { affinity::recall(s, count, scope, lasts) } else { 0 };
+    let slot = if kept != 0 { kept } else { skb::random() % count + 1 };
+    let Some(place) = service(s, slot as u16, scope) else { return reason::NO_SERVICE.into() };
+    let id = place.backend_id;
     if !backend(s, id) {
         return reason::NO_SERVICE.into();
+    }
+    if sticky {
+        affinity::remember(s, id, slot);
     }
     match conntrack::enter_service(s, id) {
         Ok(()) => 0,

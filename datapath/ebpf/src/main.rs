@@ -8,6 +8,7 @@
 #![no_std]
 #![no_main]
 
+mod affinity;
 mod conntrack;
 mod deliver;
 mod encap;

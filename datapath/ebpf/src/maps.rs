@@ -17,14 +17,16 @@ use cilia_maps::ipcache::{IpcacheKey, RemoteEndpointInfo};
 use cilia_maps::metrics::{MetricsKey, MetricsValue};
 use cilia_maps::policy::{PolicyEntry, PolicyKey};
 use cilia_maps::service::{
-    Lb4Backend, Lb4Key, Lb4ReverseNat, Lb6Backend, Lb6Key, Lb6ReverseNat, LbService,
+    Affinity, Lb4AffinityKey, Lb4Backend, Lb4Key, Lb4ReverseNat, Lb6AffinityKey, Lb6Backend,
+    Lb6Key, Lb6ReverseNat, LbService,
 };
 
 use crate::scratch::Scratch;
 
 const NO_PREALLOC: usize = BPF_F_NO_PREALLOC as usize;
 
-// Sizes are defaults: the loader sets what the agent's flags say.
+// What each holds is in `cilia_maps::names`. Sizes are defaults: the loader sets what the agent's
+// flags say.
 
 #[btf_map(name = "cilium_lxc")]
 pub static LXC: HashMap<EndpointKey, EndpointInfo, 65535, NO_PREALLOC> = HashMap::new();
@@ -53,6 +55,10 @@ pub static LB6_BACKENDS: HashMap<u32, Lb6Backend, 65536, NO_PREALLOC> = HashMap:
 pub static LB4_REVERSE_NAT: HashMap<u16, Lb4ReverseNat, 65536, NO_PREALLOC> = HashMap::new();
 #[btf_map(name = "cilium_lb6_reverse_nat")]
 pub static LB6_REVERSE_NAT: HashMap<u16, Lb6ReverseNat, 65536, NO_PREALLOC> = HashMap::new();
+#[btf_map(name = "cilium_lb4_affinity")]
+pub static LB4_AFFINITY: LruHashMap<Lb4AffinityKey, Affinity, 65536> = LruHashMap::new();
+#[btf_map(name = "cilium_lb6_affinity")]
+pub static LB6_AFFINITY: LruHashMap<Lb6AffinityKey, Affinity, 65536> = LruHashMap::new();
 #[btf_map(name = "cilium_ipv4_frag_datagrams")]
 pub static FRAG4: LruHashMap<Frag4Key, FragPorts, 8192> = LruHashMap::new();
 #[btf_map(name = "cilium_ipv6_frag_datagrams")]

@@ -102,11 +102,8 @@ fn address6(skb: Skb, s: &mut Scratch, end: u32, csum: u32) -> u32 {
 
 #[inline(always)]
 fn port(skb: Skb, s: &mut Scratch, end: u32, csum: u32) -> u32 {
-    let (offset, old) = if end == SOURCE {
-        (SOURCE_PORT, s.flow.sport)
-    } else {
-        (DESTINATION_PORT, s.flow.dport)
-    };
+    let (offset, old) =
+        if end == SOURCE { (SOURCE_PORT, s.flow.sport) } else { (DESTINATION_PORT, s.flow.dport) };
     let new = s.nat_port;
     if new != old && s.fragment != LATER {
         if s.proto == SCTP {

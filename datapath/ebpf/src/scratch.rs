@@ -7,7 +7,7 @@ use cilia_maps::fragment::{Frag4Key, Frag6Key, FragPorts};
 use cilia_maps::ipcache::IpcacheKey;
 use cilia_maps::metrics::{MetricsKey, MetricsValue};
 use cilia_maps::policy::PolicyKey;
-use cilia_maps::service::{Lb4Key, Lb6Key};
+use cilia_maps::service::{Affinity, Lb4Key, Lb6Key};
 use cilia_maps::{FAMILY_V6, Prefix};
 
 use crate::reject::{Error4, Error6, Pseudo6};
@@ -39,6 +39,24 @@ pub struct Key6 {
     pub sport: u16,
     pub nexthdr: u8,
     pub flags: u8,
+}
+
+/// As [`cilia_maps::service::Lb4AffinityKey`], aligned.
+#[repr(C)]
+pub struct Client4 {
+    pub client: [u32; 2],
+    pub rev_nat_id: u16,
+    pub flags: u16,
+    pub pad: u32,
+}
+
+/// As [`cilia_maps::service::Lb6AffinityKey`], aligned.
+#[repr(C)]
+pub struct Client6 {
+    pub client: Address,
+    pub rev_nat_id: u16,
+    pub flags: u16,
+    pub pad: u32,
 }
 
 /// The flow that conntrack looks up: the packet's own, or for an ICMP error the flow of the packet
@@ -125,6 +143,9 @@ pub struct Scratch {
     pub policy_key: Prefix<PolicyKey>,
     pub lb4_key: Lb4Key,
     pub lb6_key: Lb6Key,
+    pub client4: Client4,
+    pub client6: Client6,
+    pub affinity: Affinity,
     pub frag4_key: Frag4Key,
     pub frag6_key: Frag6Key,
     pub frag_ports: FragPorts,

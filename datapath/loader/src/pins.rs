@@ -16,7 +16,8 @@ use cilia_maps::ipcache::{IpcacheKey, RemoteEndpointInfo};
 use cilia_maps::metrics::{MetricsKey, MetricsValue};
 use cilia_maps::policy::{PolicyEntry, PolicyKey};
 use cilia_maps::service::{
-    Lb4Backend, Lb4Key, Lb4ReverseNat, Lb6Backend, Lb6Key, Lb6ReverseNat, LbService,
+    Affinity, Lb4AffinityKey, Lb4Backend, Lb4Key, Lb4ReverseNat, Lb6AffinityKey, Lb6Backend,
+    Lb6Key, Lb6ReverseNat, LbService,
 };
 use cilia_maps::{Prefix, config, names};
 
@@ -59,6 +60,8 @@ pub(crate) fn shapes(sizes: &MapSizes) -> Vec<(&'static str, MapShape)> {
         (names::LB6_BACKENDS, shape::<u32, Lb6Backend>(HASH, lb, NO_PREALLOC)),
         (names::LB4_REVERSE_NAT, shape::<u16, Lb4ReverseNat>(HASH, lb, NO_PREALLOC)),
         (names::LB6_REVERSE_NAT, shape::<u16, Lb6ReverseNat>(HASH, lb, NO_PREALLOC)),
+        (names::LB4_AFFINITY, shape::<Lb4AffinityKey, Affinity>(LRU_HASH, lb, 0)),
+        (names::LB6_AFFINITY, shape::<Lb6AffinityKey, Affinity>(LRU_HASH, lb, 0)),
         (names::FRAG4, shape::<Frag4Key, FragPorts>(LRU_HASH, sizes.fragments, 0)),
         (names::FRAG6, shape::<Frag6Key, FragPorts>(LRU_HASH, sizes.fragments, 0)),
         (names::METRICS, shape::<MetricsKey, MetricsValue>(sys::PERCPU_HASH, 1024, 0)),

@@ -30,7 +30,8 @@ pub struct ServiceKey {
 /// What a frontend or slot says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ServiceEntry {
-    /// Of a slot: the backend's id. 0 in a frontend.
+    /// Of a slot: the backend's id. Of a frontend with [`Self::AFFINITY`]: for how many seconds a
+    /// client keeps its backend. 0 in other frontends.
     pub backend: u32,
     /// Of a frontend: how many slots follow.
     pub count: u16,
@@ -38,6 +39,11 @@ pub struct ServiceEntry {
     pub rev_nat: u16,
     /// Cilium's `flags` (low byte) and `flags2` (high byte).
     pub flags: u16,
+}
+
+impl ServiceEntry {
+    /// Bit of a frontend's `flags`: `sessionAffinity: ClientIP`.
+    pub const AFFINITY: u16 = kernel::FLAG_AFFINITY as u16;
 }
 
 impl Layout for Services {

@@ -42,7 +42,7 @@ pub struct Lb6Key {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LbService {
-    /// Slots: backend id. Frontend: affinity timeout and algorithm.
+    /// Slots: backend id. Frontend: seconds of affinity, algorithm in the top byte.
     pub backend_id: u32,
     /// Number of backend slots of a frontend.
     pub count: u16,
@@ -97,6 +97,55 @@ pub struct Lb6Backend {
     pub pad: u8,
 }
 
+/// Bit of a frontend's `flags`: a client keeps its backend for `backend_id` seconds.
+pub const FLAG_AFFINITY: u8 = 16;
+/// The bits of a frontend's `backend_id` that are its affinity's seconds.
+pub const AFFINITY_SECONDS: u32 = 0x00ff_ffff;
+
+/// Key of `cilium_lb4_affinity`, 16 bytes.
+#[repr(C, packed)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lb4AffinityKey {
+    /// The client: its address in the first half, the rest zero.
+    pub client: u64,
+    /// The service, network byte order.
+    pub rev_nat_id: u16,
+    /// Bit 0: the client is a network namespace's cookie.
+    pub flags: u8,
+    /// Zero.
+    pub pad1: u8,
+    /// Zero.
+    pub pad2: u32,
+}
+
+/// Key of `cilium_lb6_affinity`, 24 bytes.
+#[repr(C, packed)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lb6AffinityKey {
+    /// The client.
+    pub client: [u32; 4],
+    /// The service, network byte order.
+    pub rev_nat_id: u16,
+    /// Bit 0: the client is a network namespace's cookie.
+    pub flags: u8,
+    /// Zero.
+    pub pad1: u8,
+    /// Zero.
+    pub pad2: u32,
+}
+
+/// Value of both: `LRU_HASH`, 16 bytes, 65536 entries; owner: the programs.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Affinity {
+    /// When the client last opened a connection, in seconds of monotonic time.
+    pub last_used: u64,
+    /// Its backend.
+    pub backend_id: u32,
+    /// The slot that the backend had then: where to look first.
+    pub slot: u32,
+}
+
 /// Backend states.
 pub mod state {
     /// Takes new connections.
@@ -131,7 +180,8 @@ pub struct Lb6ReverseNat {
 
 plain! {
     Lb4Key = 12, Lb6Key = 24, LbService = 12, Lb4Backend = 12, Lb6Backend = 24,
-    Lb4ReverseNat = 6, Lb6ReverseNat = 18,
+    Lb4ReverseNat = 6, Lb6ReverseNat = 18, Lb4AffinityKey = 16, Lb6AffinityKey = 24,
+    Affinity = 16,
 }
 
 /// Source address of an endpoint that reaches itself through a service: 169.254.42.1.

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 
 use cilia_loader::maps::reason;
-use cilia_loader::{EndpointInfo, Hook, PolicyKey, ServiceEntry, ServiceKey};
+use cilia_loader::{
+    Backend, BackendState, Connection, EndpointInfo, Hook, Opened, PolicyEntry, PolicyKey,
+    ServiceEntry, ServiceKey, converge,
+};
 
 use crate::bench::{
     A, A4, A6, B, B4, B6, Bench, ID_A, ID_B, ID_REMOTE, MAC_B, NODE_MAC, PASS, REDIRECT, REMOTE4,
@@ -122,12 +125,13 @@ fn policy_takes_the_narrower_rule_and_any_denial() {
         ("the port denied to all, the peer allowed", &[(port, deny), (peer, allow)], denied),
         ("a range denied within what is allowed", &[(all, allow), (range, deny)], denied),
     ];
+    let bench = Bench::new();
+    bench.rule(B, PolicyKey::all(0, false), allow);
     for (name, rules, want) in cases {
-        let bench = Bench::new();
-        bench.rule(B, PolicyKey::all(0, false), allow);
-        for &(key, deny) in rules {
-            bench.rule(A, key, deny);
-        }
+        let rules: Vec<_> =
+            rules.iter().map(|&(key, deny)| (key, PolicyEntry { deny, cookie: 0 })).collect();
+        let table = bench.datapath.policy(A).unwrap();
+        converge(&table, rules.iter().map(|(key, entry)| (key, entry))).unwrap();
         assert_eq!(bench.verdict(&Packet::new(TCP, A4, B4)), want, "{name}");
     }
 }
@@ -256,6 +260,68 @@ fn a_service_is_translated_there_and_back() {
     assert_eq!(bench.seen(&direct).to, ip(B4));
     let seen = bench.seen(&direct.reply());
     assert_eq!((seen.from, seen.ports.0), (ip(B4), 8080));
+}
+
+#[test]
+fn a_client_keeps_its_backend() {
+    let bench = Bench::open();
+    for (front, client, backends, number) in
+        [(VIP4, A4, [B4, REMOTE4, WORLD4], 1), (VIP6, A6, [B6, WORLD6, "fd00::12"], 2)]
+    {
+        bench.service(front, TCP, number, backends[0]);
+        let key = ServiceKey { address: ip(front), port: 80, proto: TCP, slot: 0, scope: 0 };
+        let plain = ServiceEntry { count: 3, rev_nat: number, ..ServiceEntry::default() };
+        let set = |slot: u16, entry: ServiceEntry| {
+            bench.datapath.services().upsert(&ServiceKey { slot, ..key }, &entry).unwrap();
+        };
+        for (slot, address) in (1..).zip(backends) {
+            let id = u32::from(number) * 10 + u32::from(slot);
+            let state = BackendState::Active;
+            let backend = Backend { address: ip(address), port: 8080, proto: TCP, state, zone: 0 };
+            bench.datapath.backends().upsert(&id, &backend).unwrap();
+            set(slot, ServiceEntry { backend: id, ..plain });
+        }
+        let mut port = 20_000;
+        let mut next = || {
+            port += 1;
+            bench.seen(&Packet { sport: port, ..Packet::new(TCP, client, front) }).to
+        };
+        set(0, plain);
+        let first = next();
+        assert!((0..100).any(|_| next() != first), "without affinity any backend will do");
+        set(0, ServiceEntry { flags: ServiceEntry::AFFINITY, backend: 3600, ..plain });
+        let kept = next();
+        assert!((0..100).all(|_| next() == kept));
+        // It is found where it moves to, and given up when it leaves.
+        let kept_at = backends.iter().position(|address| ip(address) == kept).unwrap();
+        let id = |index: usize| u32::from(number) * 10 + u32::try_from(index).unwrap() + 1;
+        let other = (kept_at + 1) % 3;
+        for slot in 1..=3 {
+            let moved = if slot == 3 { kept_at } else { other };
+            set(slot, ServiceEntry { backend: id(moved), ..plain });
+        }
+        assert!((0..20).all(|_| next() == kept));
+        set(3, ServiceEntry { backend: id(other), ..plain });
+        assert_eq!(next(), ip(backends[other]));
+    }
+}
+
+#[test]
+fn connections_are_listed_as_they_were_opened() {
+    let bench = Bench::open();
+    for (proto, from, to) in [(UDP, A4, B4), (UDP, A6, B6)] {
+        bench.seen(&Packet::new(proto, from, to));
+        let source = (ip(from), 40_000);
+        let destination = (ip(to), 80);
+        let entries = bench.datapath.conntrack().entries().unwrap();
+        for opened in [Opened::Out, Opened::In] {
+            let want = Connection { opened, proto, source, destination };
+            let (_, state) = entries.iter().find(|(connection, _)| *connection == want).unwrap();
+            assert_eq!(state.source_identity, ID_A);
+        }
+        assert_eq!(entries.len(), 2);
+        assert_eq!(bench.datapath.conntrack().purge(ip(to)).unwrap(), 2);
+    }
 }
 
 #[test]

@@ -64,3 +64,16 @@ fn routes_settle() {
         }
     });
 }
+
+#[test]
+fn many_may_list_at_once() {
+    in_new_netns(|| async {
+        let netlink = Netlink::connect().unwrap();
+        let lists = (0..50).map(async |_| {
+            let (links, routes, addresses) =
+                tokio::join!(netlink.links(), netlink.routes(), netlink.own_addresses());
+            links.is_ok() && routes.is_ok() && addresses.is_ok()
+        });
+        assert!(futures::future::join_all(lists).await.into_iter().all(|listed| listed));
+    });
+}

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::sync::Arc;
 
 use futures::TryStreamExt as _;
 use ipnet::IpNet;
@@ -21,6 +22,8 @@ pub use super::netlink_route::Route;
 #[derive(Debug, Clone)]
 pub struct Netlink {
     pub(super) handle: Handle,
+    /// The kernel lists one thing at a time per connection, and refuses a second.
+    pub(super) listing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A device as the kernel describes it.
@@ -62,7 +65,7 @@ impl Netlink {
             Error::Netlink { operation: "open", object: "netlink socket".to_owned(), cause }
         })?;
         tokio::spawn(connection);
-        Ok(Self { handle })
+        Ok(Self { handle, listing: Arc::default() })
     }
 
     /// The device of this name, if there is one.
@@ -84,6 +87,7 @@ impl Netlink {
 
     /// Every device.
     pub async fn links(&self) -> Result<Vec<Link>, Error> {
+        let _listing = self.listing.lock().await;
         let links = self.handle.link().get().execute();
         links
             .map_ok(|message| describe(&message))
@@ -155,6 +159,7 @@ impl Netlink {
 
     /// The addresses of a device, without those that IPv6 gives it by itself.
     pub async fn addresses(&self, link: &Link) -> Result<Vec<IpNet>, Error> {
+        let _listing = self.listing.lock().await;
         let messages = self.handle.address().get().set_link_index_filter(link.index).execute();
         let addresses = messages.try_filter_map(|message| {
             let length = message.header.prefix_len;
@@ -203,6 +208,7 @@ impl Netlink {
 
     /// Every address by which this node can be reached, of whatever device.
     pub async fn own_addresses(&self) -> Result<Vec<IpAddr>, Error> {
+        let _listing = self.listing.lock().await;
         let messages = self.handle.address().get().execute();
         let addresses = messages.try_filter_map(|message| {
             let address = message.attributes.iter().find_map(|attribute| match attribute {
@@ -219,11 +225,13 @@ impl Netlink {
 
     /// The device that has this address.
     pub async fn link_with(&self, address: IpAddr) -> Result<Option<Link>, Error> {
+        let listing = self.listing.lock().await;
         let messages = self.handle.address().get().set_address_filter(address).execute();
         let messages: Vec<_> = messages
             .try_collect()
             .await
             .map_err(|error| Error::netlink("find address", address.to_string(), &error))?;
+        drop(listing);
         let Some(index) = messages.first().map(|message| message.header.index) else {
             return Ok(None);
         };

@@ -164,6 +164,7 @@ impl Netlink {
         for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             let mut request = RouteMessage::default();
             request.header.address_family = family(any);
+            let _listing = self.listing.lock().await;
             let messages = self.handle.route().get(request).execute();
             let listed: Result<Vec<_>, _> = messages.try_collect().await;
             let listed = listed.map_err(|error| Error::netlink("list", "routes", &error))?;

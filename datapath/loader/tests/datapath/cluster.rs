@@ -55,7 +55,7 @@ impl Cluster {
     /// With IPv4 or IPv6 between the nodes.
     pub(crate) fn over(v6: bool) -> Self {
         let (one, two) = (Namespace::new(), Namespace::new());
-        one.ip(&format!("link add eth0 mtu 1500 type veth peer name eth0 netns {}", two.path()));
+        one.ip(&[format!("link add eth0 mtu 1500 type veth peer name eth0 netns {}", two.path())]);
         let nodes = [Node::new(1, v6, one), Node::new(2, v6, two)];
         for (node, other) in [(&nodes[0], &nodes[1]), (&nodes[1], &nodes[0])] {
             for (prefix, identity) in [(other.router_v4().into(), 6), (other.router_v6().into(), 6)]
@@ -65,6 +65,10 @@ impl Cluster {
             }
             let whole = if other.address().is_ipv4() { 32 } else { 128 };
             node.remember((other.address(), whole), 6, None);
+        }
+        for node in &nodes {
+            node.netns.wait_up("eth0");
+            node.netns.wait_up("cilium_host");
         }
         Self { nodes }
     }
@@ -91,24 +95,22 @@ impl Node {
         netns.sysctl("ipv6/conf/default/accept_dad", "0");
         let (address, length) = node_address(number, v6);
         let nodad = if v6 { "nodad" } else { "" };
-        netns.ip(&format!("addr add {address}/{length} dev eth0 {nodad}"));
-        netns.ip("link set eth0 up");
-        netns.ip("link add cilium_host mtu 1500 type veth peer name cilium_net");
-        netns.ip("link add cilium_vxlan type vxlan external dstport 8472");
-        for device in ["cilium_host", "cilium_net", "cilium_vxlan"] {
-            netns.ip(&format!("link set {device} up"));
-        }
-        netns.ip(&format!("addr add 10.0.{number}.1/32 dev cilium_host"));
-        netns.ip(&format!("addr add fd00:{number}::1/128 dev cilium_host nodad"));
         let other = 3 - number;
-        netns.ip(&format!(
-            "route add 10.0.{other}.0/24 dev cilium_host src 10.0.{number}.1 mtu 1430"
-        ));
-        netns.ip(&format!(
-            "route add fd00:{other}::/64 dev cilium_host src fd00:{number}::1 mtu 1430"
-        ));
-        // No ARP on cilium_host: the program takes what is sent there.
-        netns.ip("link set cilium_host arp off");
+        let to_other = "dev cilium_host mtu 1430 src";
+        netns.ip(&[
+            format!("addr add {address}/{length} dev eth0 {nodad}"),
+            "link set eth0 up".into(),
+            "link add cilium_host mtu 1500 type veth peer name cilium_net".into(),
+            "link add cilium_vxlan type vxlan external dstport 8472".into(),
+            // No ARP: the program takes what is sent there.
+            "link set cilium_host up arp off".into(),
+            "link set cilium_net up".into(),
+            "link set cilium_vxlan up".into(),
+            format!("addr add 10.0.{number}.1/32 dev cilium_host"),
+            format!("addr add fd00:{number}::1/128 dev cilium_host nodad"),
+            format!("route add 10.0.{other}.0/24 {to_other} 10.0.{number}.1"),
+            format!("route add fd00:{other}::/64 {to_other} fd00:{number}::1"),
+        ]);
         let config = NodeConfig {
             host_ifindex: netns.device("cilium_host").0,
             net_ifindex: netns.device("cilium_net").0,
@@ -157,31 +159,39 @@ impl Node {
         let device = format!("lxc{id:012x}");
         let netns = Namespace::new();
         netns.sysctl("ipv6/conf/default/accept_dad", "0");
-        self.netns.ip(&format!(
-            "link add {device} mtu 1500 type veth peer name eth0 netns {}",
-            netns.path()
-        ));
-        self.netns.ip(&format!("link set {device} up"));
+        self.netns.ip(&[
+            format!("link add {device} mtu 1500 type veth peer name eth0 netns {}", netns.path()),
+            format!("link set {device} up"),
+        ]);
         let (ifindex, node_mac) = self.netns.device(&device);
-        netns.ip("link set eth0 up");
         let mac = netns.device("eth0").1;
-        let text = node_mac.map(|byte| format!("{byte:02x}")).join(":");
+        let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+        let (inside, outside) = (text(mac), text(node_mac));
+        let mut lines = vec!["link set eth0 up".into()];
         for (address, router) in [
             (format!("{v4}/32"), self.router_v4().to_string()),
             (format!("{v6}/128 nodad"), self.router_v6().to_string()),
         ] {
-            netns.ip(&format!("addr add {address} dev eth0"));
-            netns.ip(&format!("neigh add {router} lladdr {text} dev eth0 nud permanent"));
-            netns.ip(&format!("route add {router} dev eth0"));
-            netns.ip(&format!("route add default via {router} dev eth0 mtu 1430"));
+            lines.extend([
+                format!("addr add {address} dev eth0"),
+                format!("neigh add {router} lladdr {outside} dev eth0 nud permanent"),
+                format!("route add {router} dev eth0"),
+                format!("route add default via {router} dev eth0 mtu 1430"),
+            ]);
         }
-        let mac_text = mac.map(|byte| format!("{byte:02x}")).join(":");
+        netns.ip(&lines);
+        lines.clear();
         for ip in [IpAddr::from(v4), IpAddr::from(v6)] {
-            self.netns.ip(&format!("route add {ip} dev {device}"));
-            self.netns.ip(&format!("neigh add {ip} lladdr {mac_text} dev {device} nud permanent"));
+            lines.extend([
+                format!("route add {ip} dev {device}"),
+                format!("neigh add {ip} lladdr {inside} dev {device} nud permanent"),
+            ]);
             let info = EndpointInfo { id, ifindex, mac, node_mac, identity, host: false };
             self.datapath.endpoints().upsert(&ip, &info).unwrap();
         }
+        self.netns.ip(&lines);
+        netns.wait_up("eth0");
+        self.netns.wait_up(&device);
         self.datapath.policy(id).unwrap();
         self.netns.run(|| self.datapath.attach_endpoint(ifindex, &device)).unwrap();
         Pod { netns, id, identity, v4, v6, device }

@@ -1,11 +1,15 @@
 //! Network namespaces without names: they go when the test goes, however it goes.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Instant;
 
 use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::cluster::LIMIT;
 
 /// A network namespace.
 pub(crate) struct Namespace {
@@ -19,7 +23,7 @@ impl Namespace {
             File::open("/proc/thread-self/ns/net").unwrap()
         });
         let namespace = Self { file: made.join().unwrap() };
-        namespace.ip("link set lo up");
+        namespace.ip(&["link set lo up"]);
         namespace
     }
 
@@ -34,9 +38,28 @@ impl Namespace {
         })
     }
 
-    /// Runs `ip` inside.
-    pub(crate) fn ip(&self, arguments: &str) {
-        self.command(&format!("ip {arguments}"));
+    /// Runs `ip` inside, once for all of these lines.
+    pub(crate) fn ip<S: AsRef<str>>(&self, lines: &[S]) {
+        let text = lines.iter().map(|line| format!("{}\n", line.as_ref())).collect::<String>();
+        let output = self.run(|| {
+            let mut ip = Command::new("ip")
+                .args(["-batch", "-"])
+                .stdin(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            ip.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+            ip.wait_with_output().unwrap()
+        });
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Waits until a device carries packets: the kernel notices that in its own time.
+    pub(crate) fn wait_up(&self, device: &str) {
+        let end = Instant::now() + LIMIT;
+        while !self.command(&format!("ip -o link show dev {device}")).contains("state UP") {
+            assert!(Instant::now() < end, "{device} is not up within {LIMIT:?}");
+        }
     }
 
     /// Runs a command line inside and gives its output.

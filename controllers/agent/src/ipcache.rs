@@ -8,7 +8,6 @@ mod source;
 mod table;
 mod writer;
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cilia_crds::NumericIdentity;
@@ -103,11 +102,6 @@ impl Cache {
     /// Every prefix with who is behind it and who says so, in order.
     pub fn entries(&self) -> Vec<(Prefix, RemoteEndpoint, Origin)> {
         self.table(|table| table.entries())
-    }
-
-    /// Who is behind an address.
-    pub fn lookup(&self, address: IpAddr) -> Option<RemoteEndpoint> {
-        self.table(|table| table.lookup(address))
     }
 
     fn table<R>(&self, use_it: impl FnOnce(&mut Table) -> R) -> R {

@@ -187,3 +187,7 @@ impl Enforcer {
         self.0.view.subscribe()
     }
 }
+
+#[cfg(test)]
+#[path = "policy/tests.rs"]
+mod tests;

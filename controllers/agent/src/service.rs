@@ -131,3 +131,7 @@ impl Services {
         false
     }
 }
+
+#[cfg(test)]
+#[path = "service/tests.rs"]
+mod tests;

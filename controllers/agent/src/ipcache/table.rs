@@ -150,15 +150,6 @@ impl Table {
         };
         self.claims.iter().filter_map(winner).collect()
     }
-
-    /// Who is behind an address: what the longest prefix says.
-    pub(super) fn lookup(&self, address: IpAddr) -> Option<RemoteEndpoint> {
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        (0..=longest).rev().find_map(|length| {
-            let net = ipnet::IpNet::new(address, length).ok()?.trunc();
-            self.get(&(net.addr(), length))
-        })
-    }
 }
 
 #[cfg(test)]
@@ -213,15 +204,8 @@ mod tests {
         table.set(&Origin::Local, said(&[(pod, 400)]));
         table.set(&slice("old"), said(&[(pod, 303)]));
         assert_eq!(identity(&table, pod), Some(400));
-        table.set(&Origin::Policy, said(&[("10.0.0.0/8", 1 << 24)]));
-        assert_eq!(
-            table.lookup("10.0.0.1".parse().expect("an address")).map(|v| v.identity),
-            Some(400)
-        );
-        assert_eq!(
-            table.lookup("10.9.0.1".parse().expect("an address")).map(|v| v.identity),
-            Some(1 << 24)
-        );
+        table.set(&Origin::Policy, said(&[(pod, 1 << 24)]));
+        assert_eq!(identity(&table, pod), Some(400), "a policy's prefix is what is left");
     }
 
     #[test]

@@ -1,7 +1,21 @@
 //! Pinned maps are kept, carried over into another size, or replaced.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirEntryExt;
+
 use crate::bpffs::{BpfFs, small};
 use cilia_loader::{EndpointInfo, MapSizes, NodeConfig, PolicyEntry, PolicyKey};
+
+/// Names and inodes of the pinned maps: a pin that is made anew has another inode.
+fn pins(bpf: &BpfFs) -> BTreeMap<String, u64> {
+    let entries = std::fs::read_dir(bpf.path().join("tc/globals")).unwrap();
+    entries
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_string().unwrap(), entry.ino())
+        })
+        .collect()
+}
 
 #[test]
 fn a_restart_keeps_what_is_in_the_maps() {
@@ -13,10 +27,13 @@ fn a_restart_keeps_what_is_in_the_maps() {
     first.endpoints().upsert(&ip, &info).unwrap();
     first.policy(7).unwrap().upsert(&key, &PolicyEntry::default()).unwrap();
     drop(first);
+    let pins = pins(&bpf);
+    assert!(pins.len() > 20, "{pins:?}");
 
     let same = bpf.load(NodeConfig::default());
     assert_eq!(same.endpoints().get(&ip).unwrap(), Some(info));
     assert_eq!(same.policies().unwrap(), [7]);
+    assert_eq!(self::pins(&bpf), pins, "a map was replaced");
     drop(same);
 
     let bigger = bpf.load_sized(NodeConfig::default(), MapSizes { endpoints: 2048, ..small() });

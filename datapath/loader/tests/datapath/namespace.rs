@@ -40,7 +40,7 @@ impl Namespace {
 
     /// Runs `ip` inside, once for all of these lines.
     pub(crate) fn ip<S: AsRef<str>>(&self, lines: &[S]) {
-        let text = lines.iter().map(|line| format!("{}\n", line.as_ref())).collect::<String>();
+        let text = lines.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("\n");
         let output = self.run(|| {
             let mut ip = Command::new("ip")
                 .args(["-batch", "-"])

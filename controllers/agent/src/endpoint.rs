@@ -1,6 +1,7 @@
 //! The endpoints of this node: what is attached, under which identity, and how far each is.
 
 mod attach;
+mod detach;
 mod error;
 mod map;
 mod pods;
@@ -10,6 +11,8 @@ mod registry;
 mod restore;
 mod state_files;
 mod status;
+#[cfg(test)]
+mod test_agent;
 #[cfg(test)]
 pub(crate) mod testing;
 

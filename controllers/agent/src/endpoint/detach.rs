@@ -1,0 +1,60 @@
+//! Disconnects pods: every trace of an endpoint goes, in the order in which nobody is cut off who
+//! should not be.
+
+use super::{Error, Lifecycle, LocalEndpoint};
+use crate::device::name::pod_device;
+use crate::device::pod;
+
+impl Lifecycle {
+    /// Disconnects a pod; one that is not connected is fine.
+    pub async fn detach(&self, container_id: &str, ifname: &str) -> Result<(), Error> {
+        let attachment = format!("{container_id}:{ifname}");
+        let _turn = self.0.turns.take(attachment.clone()).await;
+        let parts = &self.0.parts;
+        let Some(endpoint) = parts.endpoints.of_attachment(&attachment) else {
+            pod::detach(&parts.netlink, &pod_device(container_id, ifname)).await?;
+            return Ok(());
+        };
+        self.erase(&endpoint).await?;
+        parts.endpoints.remove(endpoint.id);
+        self.0.publisher.restore(&endpoint);
+        tracing::info!(id = endpoint.id, pod = %endpoint.key(), "endpoint disconnected");
+        self.0.queue.add(endpoint.key());
+        Ok(())
+    }
+
+    /// Removes every trace of an endpoint but its entry in the registry and its object. Each step
+    /// is fine with having been done before; all are tried, and the first failure is told.
+    pub(super) async fn erase(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
+        let parts = &self.0.parts;
+        let id = endpoint.id;
+        let mut outcome = parts.map.remove(endpoint);
+        let mut note = |step: Result<(), Error>| {
+            if outcome.is_ok() {
+                outcome = step;
+            }
+        };
+        note(pod::detach(&parts.netlink, &endpoint.host_device).await.map_err(Error::from));
+        let name = endpoint.host_device.clone();
+        note(
+            self.on_datapath("detach programs", id, move |datapath| {
+                datapath.detach_endpoint(&name)
+            })
+            .await,
+        );
+        parts.enforcer.remove(id).await;
+        let addresses: Vec<_> = endpoint.addresses().collect();
+        note(
+            self.on_datapath("forget", id, move |datapath| {
+                datapath.remove_policy(id)?;
+                addresses
+                    .iter()
+                    .try_for_each(|address| datapath.conntrack().purge(*address).map(drop))
+            })
+            .await,
+        );
+        note(parts.files.remove(id));
+        parts.ipam.release(&endpoint.owner());
+        outcome
+    }
+}

@@ -1,0 +1,153 @@
+//! An agent for tests: everything that pods' lives need, put together as the program does it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::body::Body;
+use cilia_identity::{Filter, Space};
+use cilia_loader::{Datapath, MapSizes, NodeConfig};
+use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::metrics::Metrics;
+use cilia_runtime::testing::ApiServer;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::{Config, EndpointMap, Endpoints, Lifecycle, Parts, Pods, StateFiles};
+use crate::cni::Server;
+use crate::device::{Netlink, Sysctl};
+use crate::identity::{Identities, Management};
+use crate::ipam::Ipam;
+use crate::node::{IpamMode, Keeper, Nodes, Plumbing, testing::config};
+use crate::policy::Enforcer;
+use crate::readiness::Readiness;
+use crate::{ipcache, policy};
+
+/// An agent, put together as the program does it.
+pub(crate) struct Agent {
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) server: Server,
+    pub(crate) token: CancellationToken,
+}
+
+impl Agent {
+    pub(crate) async fn start(
+        server: &ApiServer,
+        name: &str,
+        state: &std::path::Path,
+        bpf_root: PathBuf,
+    ) -> Self {
+        let (client, token) = (server.client_as(name), CancellationToken::new());
+        let workqueues = Workqueues::register(&Metrics::new("cilium"));
+        let readiness = Readiness::new(&["node", "policy", "ipcache"]);
+        let (nodes, ipam, endpoints) = (Nodes::default(), Ipam::default(), Endpoints::default());
+        let mut config = config(IpamMode::ClusterPool);
+        config.mtu = 1500;
+        let keeper = Keeper::new(
+            config.clone(),
+            client.clone(),
+            nodes.clone(),
+            ipam.clone(),
+            readiness.clone(),
+            &workqueues,
+        );
+        let stop = token.clone();
+        tokio::spawn(async move { keeper.run(stop).await });
+        let identities =
+            Identities::new(client.clone(), Space::new(0, 255).unwrap(), Management::Agent);
+        let (running, stop) = (identities.clone(), token.clone());
+        tokio::spawn(async move { running.run(stop).await });
+        let (pods, changes) = Pods::new(client.clone());
+        let (running, stop) = (pods.clone(), token.clone());
+        tokio::spawn(async move { running.run("n1", stop).await });
+
+        let local = nodes.wait_local().await;
+        let (netlink, sysctl) = (Netlink::connect().unwrap(), Sysctl::new("/proc"));
+        let plumbing =
+            Plumbing::new(config, nodes.clone(), netlink.clone(), sysctl.clone(), &workqueues);
+        let devices = plumbing.ensure().await.unwrap();
+        let node = Plumbing::node_config(&devices, &local, &NodeConfig::default());
+        let sizes = MapSizes {
+            ipcache: 1024,
+            conntrack_tcp: 4096,
+            conntrack_any: 4096,
+            services: 256,
+            ..MapSizes::default()
+        };
+        let datapath = cilia_loader::Config { bpf_root, ipv4: true, ipv6: true, sizes, node };
+        let datapath = Arc::new(Datapath::load(&datapath).unwrap());
+        let map = EndpointMap::new(datapath.endpoints());
+        plumbing.ensure_hosts(&map, &devices).await.unwrap();
+
+        let enforcer = Enforcer::new(cilia_policy::Config::default());
+        let cache = ipcache::Cache::default();
+        let sources = ipcache::Sources {
+            client: client.clone(),
+            slices: false,
+            nodes: nodes.clone(),
+            endpoints: endpoints.clone(),
+        };
+        tokio::spawn(cache.clone().run(
+            sources,
+            Arc::clone(&datapath),
+            readiness.clone(),
+            token.clone(),
+        ));
+        let kinds = policy::Kinds { cilium: true, clusterwide: true, kubernetes: true };
+        let sources = policy::Sources {
+            client: client.clone(),
+            kinds,
+            identities: identities.clone(),
+            ipcache: cache,
+        };
+        tokio::spawn(enforcer.clone().run(
+            sources,
+            Arc::clone(&datapath),
+            readiness.clone(),
+            token.clone(),
+        ));
+
+        let lifecycle = Lifecycle::new(Parts {
+            config: Config {
+                ipv4: true,
+                ipv6: true,
+                cluster: "default".into(),
+                filter: Arc::new(Filter::new::<&str>(&[], None).unwrap()),
+                mtu: plumbing.mtu(&local).await.unwrap(),
+            },
+            endpoints,
+            pods,
+            identities,
+            ipam,
+            nodes,
+            enforcer,
+            datapath,
+            map,
+            netlink,
+            sysctl,
+            files: StateFiles::new(state),
+            client,
+            workqueues,
+        });
+        lifecycle.restore().await.unwrap();
+        let (running, stop) = (lifecycle.clone(), token.clone());
+        tokio::spawn(async move { running.run(changes, stop).await });
+        lifecycle.settle().await.unwrap();
+        let cni = Server::new(readiness);
+        cni.open(lifecycle.clone(), state).await.unwrap();
+        Self { lifecycle, server: cni, token }
+    }
+
+    pub(crate) async fn cni(&self, verb: &str, body: &Value) -> (u16, Value) {
+        ask(&self.server, verb, body).await
+    }
+}
+
+pub(crate) async fn ask(server: &Server, verb: &str, body: &Value) -> (u16, Value) {
+    let request =
+        http::Request::post(format!("/v1/cni/{verb}")).body(Body::from(body.to_string())).unwrap();
+    let response = server.router().oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
+}

@@ -22,6 +22,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ping", "iputils-ping"),
     ("tcpdump", "tcpdump"),
     ("busybox", "busybox-static"),
+    ("strip", "binutils"),
 ];
 
 /// Makes sure that the machine can carry a cluster.

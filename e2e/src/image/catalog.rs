@@ -1,9 +1,11 @@
 //! Decides which images there are and what is in them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{Image, libraries};
 use crate::command::{command, output};
+use crate::error::io;
 use crate::node::PAUSE_IMAGE;
 use crate::place::{make_dir, write};
 use crate::tools::cache_root;
@@ -71,7 +73,7 @@ fn coredns(tools: &Tools) -> Image {
 async fn agent(target: &Path) -> Result<Image, Error> {
     let mut image = named("agent", &[AGENT_IMAGE], "/usr/bin/cilia-agent").folder("/tmp", 0o1777);
     for program in ["cilia-agent", "cilia-cni", "cilia"] {
-        let source = built(target, program)?;
+        let source = built(target, program).await?;
         image = with_libraries(image, &source).await?.copy(source, format!("/usr/bin/{program}"));
     }
     let nft = which("nft")?;
@@ -85,7 +87,7 @@ async fn agent(target: &Path) -> Result<Image, Error> {
 }
 
 async fn operator(target: &Path) -> Result<Image, Error> {
-    let source = built(target, "cilia-operator")?;
+    let source = built(target, "cilia-operator").await?;
     let image = named("operator", &[OPERATOR_IMAGE], "/usr/bin/cilia-operator");
     let image = with_libraries(image.folder("/tmp", 0o1777), &source).await?;
     Ok(image.copy(source, "/usr/bin/cilia-operator"))
@@ -108,15 +110,35 @@ async fn with_libraries(mut image: Image, program: &Path) -> Result<Image, Error
     Ok(image)
 }
 
-fn built(target: &Path, program: &str) -> Result<PathBuf, Error> {
+/// A program of ours without its debugger's tables: they are most of it, and nodes are many.
+async fn built(target: &Path, program: &str) -> Result<PathBuf, Error> {
     let path = target.join(program);
-    if path.is_file() {
-        return Ok(path);
+    if !path.is_file() {
+        return Err(Error::Missing {
+            what: path.display().to_string(),
+            remedy: "build it with `cargo build` (`make images` does)".to_owned(),
+        });
     }
-    Err(Error::Missing {
-        what: path.display().to_string(),
-        remedy: "build it with `cargo build` (`make images` does)".to_owned(),
-    })
+    let dir = cache_root().join("stripped");
+    make_dir(&dir)?;
+    let built = std::fs::metadata(&path).map_err(io("read", &path))?;
+    let key = format!("{program}-{}-{}-{}", built.len(), built.mtime(), built.mtime_nsec());
+    let stripped = dir.join(key);
+    if !stripped.is_file() {
+        for old in std::fs::read_dir(&dir).map_err(io("read", &dir))?.flatten() {
+            let name = old.file_name().to_string_lossy().into_owned();
+            // What follows the name is digits: `cilia` is not the beginning of `cilia-agent`.
+            let rest = name.strip_prefix(program).and_then(|rest| rest.strip_prefix('-'));
+            if rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+                std::fs::remove_file(old.path()).map_err(io("remove", &old.path()))?;
+            }
+        }
+        let unfinished = stripped.with_extension(std::process::id().to_string());
+        let mut strip = command("strip", ["--strip-debug", "-o"]);
+        output(strip.arg(&unfinished).arg(&path)).await?;
+        std::fs::rename(&unfinished, &stripped).map_err(io("rename", &unfinished))?;
+    }
+    Ok(stripped)
 }
 
 fn which(program: &str) -> Result<PathBuf, Error> {

@@ -27,6 +27,17 @@ pub async fn install(stage: &Stage, extra: &[&str]) -> Result<(), Error> {
     output(helm.env("KUBECONFIG", config)).await.map(drop)
 }
 
+/// Replaces all pods of Cilia: the images' names stay the same from build to build.
+pub async fn restart(stage: &Stage) -> Result<(), Error> {
+    let namespace = format!("--namespace={NAMESPACE}");
+    for workload in ["daemonset/cilium", "deployment/cilium-operator"] {
+        stage.cluster.kubectl(&[&namespace, "rollout", "restart", workload]).await?;
+        let limit = format!("--timeout={}s", READY_LIMIT.as_secs());
+        stage.cluster.kubectl(&[&namespace, "rollout", "status", workload, &limit]).await?;
+    }
+    Ok(())
+}
+
 /// Waits until every agent and operator is ready and every node takes pods.
 pub async fn ready(stage: &Stage) -> Result<(), Error> {
     until("readiness of Cilia and the nodes", READY_LIMIT, || async {

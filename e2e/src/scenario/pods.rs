@@ -139,6 +139,11 @@ pub async fn namespace(stage: &Stage, name: &str, annotations: &Value) -> Result
     .await
 }
 
+/// Has a namespace removed, without waiting for the last of it.
+pub async fn leave(stage: &Stage, name: &str) -> Result<(), Error> {
+    stage.cluster.kubectl(&["delete", "namespace", name, "--wait=false"]).await.map(drop)
+}
+
 /// Makes pods and waits until all of them run.
 pub async fn run(stage: &Stage, plans: &[Plan]) -> Result<Vec<Pod>, Error> {
     let items: Vec<_> = plans.iter().map(Plan::manifest).collect();

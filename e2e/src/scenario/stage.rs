@@ -9,6 +9,9 @@ use super::chart;
 use crate::image::{Image, catalog};
 use crate::{Cluster, Error, Layout, Options, Progress};
 
+/// How much of each answer is shown after a failure.
+const LINES: usize = 25;
+const LINE: usize = 400;
 /// The repository's root.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Keeps the cluster after the scenarios, and uses one that is there: for work on a scenario.
@@ -29,7 +32,8 @@ impl Stage {
         let layout = Layout::new(name)?;
         let start = std::time::Instant::now();
         let progress = Progress::new();
-        let cluster = if kept() && layout.kubeconfig().exists() {
+        let found = kept() && layout.kubeconfig().exists();
+        let cluster = if found {
             Cluster::open(layout).await?
         } else {
             Cluster::up(layout, Options::default(), progress).await?
@@ -40,6 +44,9 @@ impl Stage {
         progress.say("Cilia's images loaded");
         let stage = Self { cluster, ready_after: Duration::ZERO };
         chart::install(&stage, &[]).await?;
+        if found {
+            chart::restart(&stage).await?;
+        }
         progress.say("chart installed");
         chart::ready(&stage).await?;
         progress.say("agents, operators and nodes ready");
@@ -94,12 +101,19 @@ impl Stage {
         ];
         for &question in questions {
             let answer = self.cluster.kubectl(question).await;
-            let answer = answer.unwrap_or_else(|error| error.to_string());
+            let answer = last_lines(&answer.unwrap_or_else(|error| error.to_string()));
             let title = format!("--- kubectl {}", question.join(" "));
             text.extend([title.as_str(), "\n", answer.as_str(), "\n"]);
         }
         text
     }
+}
+
+/// The end of a text that may be long, each line cut to a readable length.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    let cut = |line: &&str| line.chars().take(LINE).collect::<String>();
+    lines[lines.len().saturating_sub(LINES)..].iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 /// Where the programs under test are: beside the test that runs.

@@ -85,7 +85,7 @@ pub(crate) async fn a_killed_agent_loses_no_packet(stage: &Stage) -> Result<()> 
         }
     }
     ensure!(more.iter().all(|pod| seen.contains(&pod.ipv4.into())), "the new pods are counted");
-    stage.delete("namespace", "", "killed").await?;
+    pods::leave(stage, "killed").await?;
     Ok(())
 }
 

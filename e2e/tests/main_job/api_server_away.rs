@@ -66,6 +66,6 @@ pub(crate) async fn traffic_flows_and_all_converges(stage: &Stage) -> Result<()>
         }
     })
     .await?;
-    stage.delete("namespace", "", "away").await?;
+    pods::leave(stage, "away").await?;
     Ok(())
 }

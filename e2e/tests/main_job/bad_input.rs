@@ -57,7 +57,7 @@ pub(crate) async fn a_malformed_plugin_configuration_is_named(stage: &Stage) -> 
     outcome?;
     // Once it is put right, the same pod starts.
     pods::run(stage, &[plan]).await?;
-    stage.delete("namespace", "", "malformed").await?;
+    pods::leave(stage, "malformed").await?;
     Ok(())
 }
 
@@ -114,6 +114,6 @@ pub(crate) async fn an_impossible_policy_is_named(stage: &Stage) -> Result<()> {
         Ok(conditions.iter().map(ToString::to_string).collect())
     })
     .await?;
-    stage.delete("namespace", "", "impossible").await?;
+    pods::leave(stage, "impossible").await?;
     Ok(())
 }

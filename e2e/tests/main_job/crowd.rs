@@ -72,7 +72,7 @@ pub(crate) async fn a_hundred_pods_come_and_go(stage: &Stage) -> Result<()> {
     })
     .await?;
     println!("  nothing is left after {:.1} s", start.elapsed().as_secs_f64());
-    stage.delete("namespace", "", NAMESPACE).await?;
+    pods::leave(stage, NAMESPACE).await?;
     Ok(())
 }
 
@@ -135,9 +135,12 @@ async fn wrong_entries(
 /// The agent's map of addresses, as `cilia bpf ipcache list` shows it.
 async fn ipcache(stage: &Stage, node: &str) -> Result<BTreeMap<String, u64>> {
     let map = agent::json(stage, node, &["bpf", "ipcache", "list"]).await?;
-    let of =
-        |entry: &Value| Some((entry["cidr"].as_str()?.to_owned(), entry["identity"].as_u64()?));
-    Ok(map.as_array().into_iter().flatten().filter_map(of).collect())
+    let of = |(prefix, values): (&String, &Value)| {
+        let words = values[0].as_str()?.split_whitespace();
+        let identity = words.filter_map(|word| word.strip_prefix("identity=")).next()?;
+        Some((prefix.clone(), identity.parse().ok()?))
+    };
+    Ok(map.as_object().into_iter().flatten().filter_map(of).collect())
 }
 
 /// Everything that a pod leaves its marks in.

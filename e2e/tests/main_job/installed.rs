@@ -49,7 +49,7 @@ pub(crate) async fn addresses_come_from_the_nodes_ranges(stage: &Stage) -> Resul
         ensure!(endpoint["status"]["identity"]["id"].is_u64(), "{}: no identity", pod.name);
         ensure!(owner(&endpoint) == Some(pod.uid.as_str()), "{}: not its pod's", pod.name);
     }
-    stage.delete("namespace", "", "ranges").await?;
+    pods::leave(stage, "ranges").await?;
     Ok(())
 }
 

@@ -115,7 +115,7 @@ pub(crate) async fn deny_cuts_and_allow_restores(stage: &Stage) -> Result<()> {
     for address in to {
         connects(stranger, address, true).await?;
     }
-    stage.delete("namespace", "", "rules").await?;
+    pods::leave(stage, "rules").await?;
     Ok(())
 }
 
@@ -138,6 +138,6 @@ pub(crate) async fn replies_pass_both_ways_denied(stage: &Stage) -> Result<()> {
         let large = reaches(client, address, PORT, Protocol::Tcp, true).await;
         ensure!(large.is_ok(), "a reply of many packets: {large:?}");
     }
-    stage.delete("namespace", "", "replies").await?;
+    pods::leave(stage, "replies").await?;
     Ok(())
 }

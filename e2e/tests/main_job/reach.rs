@@ -43,7 +43,7 @@ pub(crate) async fn pods_reach_each_other(stage: &Stage) -> Result<()> {
         failures.extend(reaches(here, address, PORT, Protocol::Tcp, false).await.err());
     }
     ensure!(failures.is_empty(), "{} of {tried} fail:\n{}", failures.len(), failures.join("\n"));
-    stage.delete("namespace", "", "reach").await?;
+    pods::leave(stage, "reach").await?;
     Ok(())
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn services_and_names_are_reached(stage: &Stage) -> Result<()> 
         let what = format!("connection to the service at {target}");
         cilia_e2e::wait::until_ok(&what, limit, || stage.cluster.kubectl(&words)).await?;
     }
-    stage.delete("namespace", "", "served").await?;
+    pods::leave(stage, "served").await?;
     Ok(())
 }
 
@@ -108,6 +108,6 @@ pub(crate) async fn the_vni_is_the_senders_identity(stage: &Stage) -> Result<()>
             }
         }
     }
-    stage.delete("namespace", "", "wire").await?;
+    pods::leave(stage, "wire").await?;
     Ok(())
 }

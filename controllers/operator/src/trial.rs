@@ -78,6 +78,13 @@ impl Running {
         self.ended.is_finished()
     }
 
+    /// Ends the duty in the middle of whatever it does.
+    pub(crate) async fn kill(self) {
+        self.ended.abort();
+        let ended = self.ended.await;
+        assert!(ended.is_err_and(|error| error.is_cancelled()), "the duty had ended before");
+    }
+
     /// Stops the duty and waits until it has.
     pub(crate) async fn stop(self) {
         self.stop.cancel();

@@ -1,12 +1,18 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
 use cilia_runtime::testing::{eventually, eventually_for};
+use cilia_runtime::watch::{Event, watch};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 use crate::trial::Trial;
 
@@ -59,19 +65,19 @@ fn listed(slices: &[CiliumEndpointSlice]) -> Listed {
     listed
 }
 
-/// Waits until the slices list exactly these endpoints, each once, in this many slices.
+/// Waits until the slices list exactly these endpoints, each once, in this many slices if it matters.
 async fn until_listed(
     client: &Client,
     want: &BTreeSet<(String, String)>,
-    objects: usize,
+    objects: Option<usize>,
 ) -> Listed {
-    eventually_for(Duration::from_secs(20), || async {
+    eventually_for(Duration::from_mins(2), || async {
         let slices = slices(client).await;
         let listed = listed(&slices);
         let once = listed.values().all(|at| at.len() == 1);
         let names: BTreeSet<(String, String)> = listed.keys().cloned().collect();
         let fit = slices.iter().all(|slice| (1..=MAX).contains(&slice.endpoints.len()));
-        if once && fit && names == *want && slices.len() == objects {
+        if once && fit && names == *want && objects.is_none_or(|objects| slices.len() == objects) {
             Ok(listed)
         } else {
             Err(format!("{} slices list {listed:?}", slices.len()))
@@ -111,14 +117,14 @@ async fn every_endpoint_is_in_exactly_one_slice() {
     // CES-23, CES-31, CES-33; an endpoint without identity is left alone (CES-29).
     let running = trial.run("endpoint_slice");
     make_endpoint(client, "slow", "unready", json!({ "state": "waiting-for-identity" })).await;
-    let listed = until_listed(client, &want, 2).await;
+    let listed = until_listed(client, &want, Some(2)).await;
     assert_eq!(listed[&pair("slow", "pod-1")][0].1, 1001, "the truth, not the leftover");
 
     // A priority namespace does not wait.
     let start = std::time::Instant::now();
     make_endpoint(client, "fast", "urgent", status(9)).await;
     want.insert(pair("fast", "urgent"));
-    until_listed(client, &want, 3).await;
+    until_listed(client, &want, Some(3)).await;
     assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
 
     // CES-19: foreign edits and deletions are put right.
@@ -127,7 +133,7 @@ async fn every_endpoint_is_in_exactly_one_slice() {
     let victim = slices(client).await[0].name_any();
     let emptied = Patch::Merge(json!({ "endpoints": [{ "name": "forged" }] }));
     leftovers.patch(&victim, &PatchParams::default(), &emptied).await.expect("edit a slice");
-    until_listed(client, &want, 3).await;
+    until_listed(client, &want, Some(3)).await;
 
     // Endpoints change and go.
     let slow: Api<CiliumEndpoint> = Api::namespaced(client.clone(), "slow");
@@ -138,7 +144,7 @@ async fn every_endpoint_is_in_exactly_one_slice() {
         want.remove(&pair("slow", name));
     }
     // Two remain in the namespace: one slice is enough.
-    let listed = until_listed(client, &want, 2).await;
+    let listed = until_listed(client, &want, Some(2)).await;
     assert_eq!(listed[&pair("slow", "pod-2")][0].1, 5000);
 
     let text = running.metrics.render();
@@ -158,7 +164,7 @@ async fn every_endpoint_is_in_exactly_one_slice() {
     let running = trial.run("endpoint_slice");
     make_endpoint(client, "fast", "later", status(10)).await;
     want.insert(pair("fast", "later"));
-    until_listed(client, &want, 2).await;
+    until_listed(client, &want, Some(2)).await;
     running.stop().await;
     let writes = trial.writes(before).await;
     assert_eq!(writes.len(), 1, "one for the new endpoint: {writes:?}");
@@ -171,4 +177,83 @@ async fn switched_off_it_does_nothing() {
     eventually(|| async { if running.is_over() { Ok(()) } else { Err("it still runs") } }).await;
     assert_eq!(trial.writes(0).await, []);
     running.stop().await;
+}
+
+/// Follows the slices; what it returns in the end are the endpoints that vanished while they lived.
+async fn watch_for_losses(
+    client: Client,
+    living: Arc<Mutex<BTreeSet<(String, String)>>>,
+    stop: CancellationToken,
+) -> Vec<String> {
+    let mut events = std::pin::pin!(watch(Api::<CiliumEndpointSlice>::all(client)));
+    let mut known: BTreeMap<String, CiliumEndpointSlice> = BTreeMap::new();
+    let mut losses = Vec::new();
+    let visible = |known: &BTreeMap<String, CiliumEndpointSlice>| -> BTreeSet<(String, String)> {
+        let slices: Vec<_> = known.values().cloned().collect();
+        listed(&slices).into_keys().collect()
+    };
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        let before = visible(&known);
+        match event {
+            Event::Applied(slice) => known.insert(slice.name_any(), slice),
+            Event::Deleted(key) => known.remove(&*key.name),
+            Event::Synced => None,
+        };
+        let after = visible(&known);
+        let living = living.lock().expect("no panic while it was held");
+        let gone = before.difference(&after).filter(|key| living.contains(*key));
+        losses.extend(gone.map(|key| format!("{key:?}")));
+    }
+    losses
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crashes_lose_nobody() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let trial = Trial::start(&[
+        "--enable-cilium-endpoint-slice",
+        "--ces-max-ciliumendpoints-per-ces=3",
+        r#"--ces-rate-limits=[{"nodes":0,"limit":50,"burst":100}]"#,
+    ])
+    .await;
+    let client = &trial.client;
+    make_namespace(client, "fast", true).await;
+    make_namespace(client, "slow", false).await;
+    let living: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
+    let stop = CancellationToken::new();
+    let losses = watch_for_losses(client.clone(), Arc::clone(&living), stop.clone());
+    let losses = tokio::spawn(losses);
+    for round in 0..6 {
+        let running = trial.run("endpoint_slice");
+        for number in 0..rng.random_range(10..60) {
+            let namespace = if rng.random_bool(0.6) { "fast" } else { "slow" };
+            let victim = {
+                // Dead before it is deleted: then its entry may go at any time.
+                let mut living = living.lock().expect("no panic while it was held");
+                let count = living.len();
+                let victim = living.iter().nth(rng.random_range(0..=count)).cloned();
+                victim.filter(|_| rng.random_bool(0.45)).inspect(|victim| {
+                    living.remove(victim);
+                })
+            };
+            if let Some((namespace, name)) = victim {
+                let api: Api<CiliumEndpoint> = Api::namespaced(client.clone(), &namespace);
+                api.delete(&name, &DeleteParams::default()).await.expect("delete an endpoint");
+            } else {
+                let name = format!("pod-{round}-{number}");
+                make_endpoint(client, namespace, &name, status(number)).await;
+                let key = (namespace.to_owned(), name);
+                living.lock().expect("no panic while it was held").insert(key);
+            }
+        }
+        running.kill().await;
+    }
+    let running = trial.run("endpoint_slice");
+    let want = living.lock().expect("no panic while it was held").clone();
+    until_listed(client, &want, None).await;
+    running.stop().await;
+    stop.cancel();
+    assert_eq!(losses.await.expect("the watch does not panic"), [""; 0], "seed {seed}");
 }

@@ -69,7 +69,11 @@ fn perform(
     };
     match &outcome {
         Ok(_) => {
-            log::write(&config, false, &format!("{verb:?} {:?} done", environment.attachment(verb)));
+            log::write(
+                &config,
+                false,
+                &format!("{verb:?} {:?} done", environment.attachment(verb)),
+            );
         }
         Err(error) => log::write(
             &config,

@@ -1,6 +1,6 @@
 //! Connects the agent's parts, in the order in which each has what it needs.
 //!
-//! 1. What needs nothing but the API server: identities, pods, this node's CiliumNode.
+//! 1. What needs nothing but the API server: identities, pods, this node's `CiliumNode`.
 //! 2. Once the node has ranges: devices, and the datapath on them.
 //! 3. What fills the maps: ipcache, policy, services.
 //! 4. Former endpoints are taken over, kept deletions carried out, and pods connected.

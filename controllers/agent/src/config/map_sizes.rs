@@ -24,9 +24,12 @@ pub(super) fn read(flags: &Flags) -> Result<MapSizes, Error> {
         return Err(flags.reject("bpf-map-dynamic-size-ratio", "a share of memory from 0 to 1"));
     }
     let memory = memory_bytes();
-    let dynamic = |flag: &str, default: u32, floor| match flags.is_set(flag) {
-        true => bounded(flags, flag, 1 << 10, CEILING),
-        false => Ok(scaled(default, ratio, memory, floor)),
+    let dynamic = |flag: &str, default: u32, floor| {
+        if flags.is_set(flag) {
+            bounded(flags, flag, 1 << 10, CEILING)
+        } else {
+            Ok(scaled(default, ratio, memory, floor))
+        }
     };
     Ok(MapSizes {
         policy: bounded(flags, "bpf-policy-map-max", 256, 65_536)?,

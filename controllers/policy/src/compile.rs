@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 
+use crate::columns::Columns;
 use crate::config::{Config, Mode};
 use crate::l4::{L4, blocks};
 use crate::map::{Column, DirectionPolicy, EndpointPolicy, WILDCARD};
@@ -160,19 +161,17 @@ impl Subject {
                 selecting.iter().filter_map(|id| half.users.get(id)).flatten().copied().collect();
             for (own, map) in &mut self.maps {
                 let columns = &map.direction(direction).columns;
-                if filters.is_empty() && !columns.contains_key(&identity.0) {
+                if filters.is_empty() && columns.get(identity.0).is_none() {
                     continue;
                 }
                 touched = true;
                 let names = if direction == Direction::Ingress { own } else { known };
-                let wildcard = columns.get(&WILDCARD).cloned();
+                let wildcard = columns.get(WILDCARD).cloned();
                 let column =
                     Column::new(wildcard.as_deref(), half.said(filters.iter().copied(), names));
-                let columns = &mut Arc::make_mut(map).direction_mut(direction).columns;
-                if column.is_empty() {
-                    columns.remove(&identity.0);
-                } else if columns.get(&identity.0).is_none_or(|old| **old != column) {
-                    columns.insert(identity.0, Arc::new(column));
+                if columns.get(identity.0).map(AsRef::as_ref) != Some(&column) {
+                    let columns = &mut Arc::make_mut(map).direction_mut(direction).columns;
+                    columns.set(identity.0, Arc::new(column));
                 }
             }
         }
@@ -212,18 +211,14 @@ impl Half {
         }
         let wildcard = Arc::new(Column::new(None, self.said(of_everyone.into_iter(), names)));
         let mut shared: HashMap<Vec<usize>, Arc<Column>> = HashMap::new();
-        let mut columns = BTreeMap::new();
+        let mut columns = Columns::default();
         for (identity, filters) in of_identity {
             let column = shared.entry(filters).or_insert_with_key(|filters| {
                 Arc::new(Column::new(Some(&wildcard), self.said(filters.iter().copied(), names)))
             });
-            if !column.is_empty() {
-                columns.insert(identity, column.clone());
-            }
+            columns.set(identity, column.clone());
         }
-        if !wildcard.is_empty() {
-            columns.insert(WILDCARD, wildcard);
-        }
+        columns.set(WILDCARD, wildcard);
         DirectionPolicy { enforced: self.enforced, columns }
     }
 }

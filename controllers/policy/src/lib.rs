@@ -7,6 +7,7 @@
 
 mod cidr;
 mod cnp;
+mod columns;
 mod compile;
 pub mod config;
 mod error;

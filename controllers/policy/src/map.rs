@@ -4,9 +4,9 @@
 //! select its identity and on the wildcard column, and on nothing else: that is why one identity
 //! more or less touches one column, and why identities that the same rules select share one.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
+use crate::columns::Columns;
 use crate::l4::L4;
 use crate::rule::Direction;
 
@@ -99,7 +99,7 @@ pub struct DirectionPolicy {
     /// Whether a rule restricts this direction.
     pub enforced: bool,
     /// By peer identity; the columns of identities that the same rules select are the same.
-    pub(crate) columns: BTreeMap<u32, Arc<Column>>,
+    pub(crate) columns: Columns,
 }
 
 /// What the policy map of an endpoint holds: about 40 bytes for each peer identity, and 6 for each
@@ -142,11 +142,8 @@ impl EndpointPolicy {
 
     /// How many entries the map needs.
     pub fn len(&self) -> usize {
-        Direction::BOTH
-            .iter()
-            .flat_map(|d| self.direction(*d).columns.values())
-            .map(|column| column.0.len())
-            .sum()
+        let columns = Direction::BOTH.iter().flat_map(|d| self.direction(*d).columns.iter());
+        columns.map(|(_, column)| column.0.len()).sum()
     }
 
     /// Whether nothing is allowed or denied by name: all is dropped.
@@ -157,8 +154,10 @@ impl EndpointPolicy {
     /// Every entry.
     pub fn entries(&self) -> impl Iterator<Item = (PolicyKey, PolicyEntry)> {
         Direction::BOTH.into_iter().flat_map(|direction| {
-            let columns = &self.direction(direction).columns;
-            columns.iter().flat_map(move |(identity, column)| entries(direction, *identity, column))
+            let columns = self.direction(direction).columns.iter();
+            columns.flat_map(move |(identity, column)| {
+                column.0.iter().map(move |entry| kernel_entry(direction, identity, *entry))
+            })
         })
     }
 
@@ -168,27 +167,20 @@ impl EndpointPolicy {
         for direction in Direction::BOTH {
             let (new, old) =
                 (&self.direction(direction).columns, &old.direction(direction).columns);
-            for (identity, column) in new {
-                let before = old.get(identity);
-                if before.is_some_and(|before| Arc::ptr_eq(before, column)) {
-                    continue;
-                }
-                let says =
-                    |entry: &(L4, bool)| before.is_some_and(|before| before.0.contains(entry));
-                let fresh = column.0.iter().filter(|entry| !says(entry)).copied().collect();
-                difference.write.extend(entries(direction, *identity, &Column(fresh)));
-            }
-            for (identity, column) in old {
-                let after = new.get(identity);
-                if after.is_some_and(|after| Arc::ptr_eq(after, column)) {
-                    continue;
-                }
-                let has =
-                    |l4: L4| after.is_some_and(|after| after.0.iter().any(|entry| entry.0 == l4));
-                let gone = column.0.iter().filter(|entry| !has(entry.0)).copied().collect();
-                difference.remove.extend(
-                    entries(direction, *identity, &Column(gone)).into_iter().map(|(key, _)| key),
-                );
+            for (identity, now, before) in new.changed(old) {
+                let entries = |column: Option<&Column>| {
+                    column.map_or_else(Box::default, |column| column.0.clone())
+                };
+                let (now, before) = (entries(now), entries(before));
+                let fresh = now.iter().filter(|entry| before.binary_search(entry).is_err());
+                difference
+                    .write
+                    .extend(fresh.map(|entry| kernel_entry(direction, identity, *entry)));
+                let has = |l4: L4| now.binary_search_by_key(&l4, |entry| entry.0).is_ok();
+                let gone = before.iter().filter(|entry| !has(entry.0));
+                difference
+                    .remove
+                    .extend(gone.map(|entry| kernel_entry(direction, identity, *entry).0));
             }
         }
         difference
@@ -200,7 +192,7 @@ impl EndpointPolicy {
     pub fn verdict(&self, direction: Direction, identity: u32, proto: u8, port: u16) -> Verdict {
         let columns = &self.direction(direction).columns;
         let packet = L4::port(proto, port);
-        let find = |identity| columns.get(&identity).and_then(|column| column.longest(packet));
+        let find = |identity| columns.get(identity).and_then(|column| column.longest(packet));
         match (find(identity), find(WILDCARD)) {
             (Some((_, true)), _) | (_, Some((_, true))) => Verdict::Denied,
             (None, None) => Verdict::NotAllowed,
@@ -218,14 +210,15 @@ pub struct Difference {
     pub remove: Vec<PolicyKey>,
 }
 
-fn entries(direction: Direction, identity: u32, column: &Column) -> Vec<(PolicyKey, PolicyEntry)> {
-    let entry = |(l4, deny): &(L4, bool)| {
-        let egress = direction == Direction::Egress;
-        let key =
-            PolicyKey { identity, egress, proto: l4.proto, port: l4.port, port_prefix: l4.prefix };
-        (key, PolicyEntry { deny: *deny, cookie: 0 })
-    };
-    column.0.iter().map(entry).collect()
+fn kernel_entry(
+    direction: Direction,
+    identity: u32,
+    (l4, deny): (L4, bool),
+) -> (PolicyKey, PolicyEntry) {
+    let egress = direction == Direction::Egress;
+    let key =
+        PolicyKey { identity, egress, proto: l4.proto, port: l4.port, port_prefix: l4.prefix };
+    (key, PolicyEntry { deny, cookie: 0 })
 }
 
 #[cfg(test)]

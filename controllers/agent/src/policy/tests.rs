@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::body::Body;
 use cilia_crds::{
     CiliumEndpointSlice, CiliumIdentity, CiliumNetworkPolicy, CiliumNode, NumericIdentity,
 };
 use cilia_identity::Space;
 use cilia_loader::{Datapath, MapSizes, NodeConfig, PolicyKey, RemoteEndpoint};
+use cilia_runtime::config::{Config, Flags};
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::{ApiServer, eventually};
@@ -21,16 +23,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use super::{Enforcer, GATE, Kinds, Sources};
+use crate::api;
 use crate::device::testing::{BpfFs, in_private_node};
 use crate::endpoint::testing::{api_server, endpoint};
 use crate::endpoint::{Endpoints, LocalEndpoint};
+use crate::events::Bus;
 use crate::identity::{Identities, Management};
 use crate::ipam::Ipam;
 use crate::ipcache;
 use crate::node::{IpamMode, Keeper, Nodes, testing::config};
 use crate::readiness::Readiness;
+use crate::service::Services;
 
 const WEB: u16 = 7;
 const TCP: u8 = 6;
@@ -43,6 +49,7 @@ struct Agent {
     datapath: Arc<Datapath>,
     enforcer: Enforcer,
     readiness: Readiness,
+    parts: api::Parts,
     token: CancellationToken,
 }
 
@@ -98,26 +105,55 @@ impl Agent {
         datapath.ipcache().upsert(&(ip("10.9.9.9"), 32), &stale).unwrap();
 
         let cache = ipcache::Cache::default();
+        let policy = cilia_policy::Config { dual_stack: true, ..cilia_policy::Config::default() };
+        let parts = api::Parts {
+            config: Arc::new(Config::load(Flags::agent(), [], []).unwrap()),
+            readiness: readiness.clone(),
+            client: client.clone(),
+            endpoints: endpoints.clone(),
+            identities: identities.clone(),
+            nodes: nodes.clone(),
+            ipcache: cache.clone(),
+            enforcer: Enforcer::new(policy),
+            services: Services::default(),
+            bus: Bus::default(),
+            datapath: Arc::clone(&datapath),
+            metrics: Metrics::new("cilium"),
+        };
+        let enforcer = parts.enforcer.clone();
         let sources = ipcache::Sources { client: client.clone(), slices: true, nodes, endpoints };
-        tokio::spawn(cache.clone().run(
-            sources,
-            Arc::clone(&datapath),
-            readiness.clone(),
-            token.clone(),
-        ));
-        let enforcer = Enforcer::new(cilia_policy::Config {
-            dual_stack: true,
-            ..cilia_policy::Config::default()
-        });
+        let filling =
+            cache.clone().run(sources, datapath.clone(), readiness.clone(), token.clone());
+        tokio::spawn(filling);
         let kinds = Kinds { cilium: true, clusterwide: true, kubernetes: true };
         let sources = Sources { client, kinds, identities, ipcache: cache };
-        tokio::spawn(enforcer.clone().run(
-            sources,
-            Arc::clone(&datapath),
-            readiness.clone(),
-            token.clone(),
-        ));
-        Self { server, datapath, enforcer, readiness, token }
+        let enforcing =
+            enforcer.clone().run(sources, datapath.clone(), readiness.clone(), token.clone());
+        tokio::spawn(enforcing);
+        Self { server, datapath, enforcer, readiness, parts, token }
+    }
+
+    /// What the API answers.
+    async fn shows(&self, path: &str) -> Value {
+        let request = http::Request::get(path).body(Body::empty()).unwrap();
+        let answer = api::router(self.parts.clone()).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 24).await.unwrap();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    /// The metrics that the agent collects when it is asked.
+    fn metrics(&self) -> String {
+        let parts = self.parts.clone();
+        parts.metrics.register_collector(Box::new(api::Collector {
+            datapath: parts.datapath,
+            endpoints: parts.endpoints,
+            identities: parts.identities,
+            enforcer: parts.enforcer,
+            ipcache: parts.ipcache,
+            bus: parts.bus,
+        }));
+        parts.metrics.render()
     }
 
     fn policies(&self) -> Api<CiliumNetworkPolicy> {
@@ -268,6 +304,39 @@ fn maps_follow_policies_identities_and_slices() {
             .delete_collection(&DeleteParams::default(), &kube::api::ListParams::default())
             .await
             .unwrap();
+
+        // The same, as the command line and Prometheus see it.
+        let map = agent.shows("/v1/map/cilium_policy_v2_00007").await;
+        assert!(map["entries"].as_array().unwrap().iter().any(|entry| entry["identity"] == 5000));
+        let policies = agent.shows("/v1/policy").await;
+        assert_eq!(policies["faults"][0]["policy"], "CiliumNetworkPolicy default/bad");
+        assert!(policies["policy"].as_str().unwrap().contains("\"name\": \"allow\""));
+        let addresses = agent.shows("/v1/ip").await;
+        let node = addresses.as_array().unwrap().iter().find(|one| one["cidr"] == "192.0.2.2/32");
+        assert_eq!(node.unwrap()["identity"], 6);
+        let status = agent.shows("/v1/healthz").await;
+        assert_eq!(
+            (&status["cilium"]["state"], &status["kubernetes"]["state"]),
+            (&json!("Ok"), &json!("Ok"))
+        );
+        for path in [
+            "/v1/config",
+            "/v1/endpoint",
+            "/v1/identity",
+            "/v1/cluster/nodes",
+            "/v1/service",
+            "/v1/metrics",
+        ] {
+            agent.shows(path).await;
+        }
+        let metrics = agent.metrics();
+        for line in [
+            "cilium_policy_endpoint_enforcement_status{enforcement=\"both\"} 1",
+            "cilium_policy 2",
+            "cilium_endpoint 0",
+        ] {
+            assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
+        }
 
         // What goes takes its entries along.
         identities.delete("5000", &DeleteParams::default()).await.unwrap();

@@ -117,7 +117,7 @@ where
         }
         tracing::info!(policy = %job.key, valid = condition.valid, message = condition.message, "policy checked");
         let tell = |reason, note: String| {
-            self.events.about(reference.clone(), EventType::Warning, reason, note)
+            self.events.about(reference.clone(), EventType::Warning, reason, note);
         };
         if !condition.valid {
             tell("PolicyInvalid", condition.message.clone());

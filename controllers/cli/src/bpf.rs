@@ -1,7 +1,9 @@
 //! `cilia bpf`: what the kernel's maps hold.
 
+mod policy;
+
 use anyhow::Context as _;
-use cilia_policy::l4::{L4, protocol};
+use cilia_policy::l4::protocol;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -16,7 +18,7 @@ pub(crate) enum Command {
     Ipcache(List),
     /// Policies of endpoints
     #[command(subcommand)]
-    Policy(Policy),
+    Policy(policy::Command),
     /// Connections
     #[command(subcommand)]
     Ct(Ct),
@@ -34,24 +36,6 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum List {
     /// Every entry
-    List,
-}
-
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Policy {
-    /// What one endpoint lets in and out
-    Get {
-        /// The endpoint's number
-        #[arg(required_unless_present = "all")]
-        endpoint: Option<u16>,
-        /// Numbers instead of labels
-        #[arg(short, long)]
-        numeric: bool,
-        /// All endpoints
-        #[arg(long)]
-        all: bool,
-    },
-    /// Endpoints that have a policy map
     List,
 }
 
@@ -103,7 +87,7 @@ pub(crate) async fn run(
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
     let (header, rows) = match command {
-        Command::Policy(command) => return policy(agent, command, format).await,
+        Command::Policy(command) => return policy::run(agent, command, format).await,
         Command::Ct(Ct::List { .. }) => return connections(agent, format).await,
         Command::Metrics(List::List) => {
             let entries = map(agent, "cilium_metrics").await?;
@@ -304,124 +288,9 @@ fn named(proto: &Value) -> String {
     protocol::name(number(proto)).map_or_else(|| text(proto), str::to_owned)
 }
 
-async fn policy(agent: &Agent, command: &Policy, format: Option<&Format>) -> anyhow::Result<()> {
-    let known = map(agent, "cilium_policy_maps").await?;
-    let mut known: Vec<u16> = known.iter().map(|entry| number(&entry["endpoint"])).collect();
-    known.sort_unstable();
-    let (wanted, numeric, all) = match command {
-        Policy::Get { endpoint: Some(endpoint), numeric, all: false } => {
-            (vec![*endpoint], *numeric, false)
-        }
-        Policy::Get { numeric, .. } => (known, *numeric, true),
-        Policy::List => {
-            for endpoint in known {
-                println!("/sys/fs/bpf/tc/globals/cilium_policy_v2_{endpoint:05}");
-            }
-            return Ok(());
-        }
-    };
-    let labels =
-        if numeric { std::collections::BTreeMap::new() } else { identity::labels(agent).await? };
-    let mut answers = Vec::new();
-    for endpoint in wanted {
-        let name = format!("cilium_policy_v2_{endpoint:05}");
-        let entries = map(agent, &name)
-            .await
-            .with_context(|| format!("endpoint {endpoint} has no policy map here"))?;
-        let path = format!("/sys/fs/bpf/tc/globals/{name}");
-        if format.is_some() {
-            answers.push(if all {
-                json!({"EndpointID": endpoint, "Path": path, "Content": entries})
-            } else {
-                Value::Array(entries)
-            });
-            continue;
-        }
-        if all {
-            println!("Endpoint ID: {endpoint}\nPath: {path}\n");
-        }
-        if entries.is_empty() {
-            println!("Policy stats empty. Perhaps the policy enforcement is disabled?");
-        } else {
-            policy_table(&entries, &labels, numeric).print();
-        }
-        if all {
-            println!("\n");
-        }
-    }
-    match format {
-        Some(format) if all => format.print(&Value::Array(answers)),
-        Some(format) => format.print(&answers.pop().unwrap_or_default()),
-        None => Ok(()),
-    }
-}
-
-fn policy_table(
-    entries: &[Value],
-    labels: &std::collections::BTreeMap<u64, Vec<String>>,
-    numeric: bool,
-) -> Table {
-    let mut table = Table::new(5);
-    table.row([
-        "POLICY",
-        "DIRECTION",
-        if numeric { "IDENTITY" } else { "LABELS (source:key[=value])" },
-        "PORT/PROTO",
-        "PROXY PORT",
-        "AUTH TYPE",
-        "BYTES",
-        "PACKETS",
-        "PREFIX",
-        "COOKIE",
-    ]);
-    let order = |entry: &&Value| {
-        let egress = entry["egress"].as_bool();
-        (
-            entry["deny"].as_bool() != Some(true),
-            egress,
-            entry["identity"].as_u64(),
-            entry["proto"].as_u64(),
-            entry["port"].as_u64(),
-        )
-    };
-    let mut sorted: Vec<&Value> = entries.iter().collect();
-    sorted.sort_by_key(order);
-    for entry in sorted {
-        let yes = |member: &str| entry[member].as_bool() == Some(true);
-        let identity = entry["identity"].as_u64().unwrap_or(0);
-        let mut shown = match (identity, labels.get(&identity)) {
-            (0, _) => vec!["ANY".to_owned()],
-            (_, Some(labels)) if !labels.is_empty() => labels.clone(),
-            _ => vec![identity.to_string()],
-        }
-        .into_iter();
-        let l4 = L4 {
-            proto: number(&entry["proto"]),
-            port: number(&entry["port"]),
-            prefix: number(&entry["port_prefix"]),
-        };
-        table.row([
-            if yes("deny") { "Deny" } else { "Allow" }.to_owned(),
-            if yes("egress") { "Egress" } else { "Ingress" }.to_owned(),
-            shown.next().unwrap_or_default(),
-            l4.to_string(),
-            "NONE".into(),
-            "disabled".into(),
-            "-".into(),
-            "-".into(),
-            l4.lpm_bits().to_string(),
-            text(&entry["cookie"]),
-        ]);
-        shown.for_each(|label| table.row(["", "", &label, "", "", "", "", "", "", ""]));
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use super::{ipcache, policy_table};
+    use super::ipcache;
     use serde_json::json;
 
     #[test]
@@ -434,17 +303,5 @@ mod tests {
         let remote = "identity=4711 encryptkey=0 tunnelendpoint=192.168.0.2 flags=hastunnel";
         assert_eq!(rows[0], ("10.0.1.7/32".to_owned(), vec![remote.to_owned()]));
         assert_eq!(rows[1].1, ["identity=1 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>"]);
-        let entries = [
-            json!({"deny": false, "egress": false, "identity": 0, "proto": 0, "port": 0, "port_prefix": 0, "cookie": 0}),
-            json!({"deny": true, "egress": true, "identity": 4711, "proto": 6, "port": 64, "port_prefix": 10, "cookie": 0}),
-        ];
-        let labels =
-            BTreeMap::from([(4711, vec!["k8s:app=web".to_owned(), "k8s:tier=front".to_owned()])]);
-        let text = policy_table(&entries, &labels, false).render();
-        let words: Vec<Vec<&str>> =
-            text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(words[0][..4], ["Deny", "Egress", "k8s:app=web", "64-127/TCP"]);
-        assert_eq!(words[1], ["k8s:tier=front"]);
-        assert_eq!(words[2][..4], ["Allow", "Ingress", "ANY", "ANY"]);
     }
 }

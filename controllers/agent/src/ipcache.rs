@@ -2,7 +2,8 @@
 //! local endpoints and policies say.
 //!
 //! Additions are written at once; removals only after everything has been listed, so that a
-//! restart takes nobody's address away.
+//! restart takes nobody's address away. The prefixes that policies name are known to be all there
+//! only once policy says so; until then those that a former agent wrote stay.
 
 mod source;
 mod table;
@@ -51,6 +52,7 @@ struct Shared {
     prefixes: mpsc::UnboundedSender<PrefixUpdate>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<PrefixUpdate>>>,
     names: watch::Sender<Arc<NamedPorts>>,
+    listed: watch::Sender<bool>,
 }
 
 /// The prefixes that policies name, and whom to tell when the map has them.
@@ -68,6 +70,7 @@ impl Default for Cache {
             prefixes,
             inbox: Mutex::new(Some(inbox)),
             names: watch::Sender::default(),
+            listed: watch::Sender::default(),
         }))
     }
 }
@@ -92,6 +95,12 @@ impl Cache {
             return false;
         }
         answer.await.unwrap_or(false)
+    }
+
+    /// Returns once everything that the cluster says has been heard, port names included.
+    pub async fn wait_listed(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.0.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
     /// The port names of the cluster's pods, where all pods agree on the number.

@@ -2,7 +2,8 @@
 //!
 //! One task owns the core ([`cilia_policy::Repository`]): it takes policies, identities and
 //! endpoints as they come, a burst at once, and writes what differs, additions first. No map is
-//! touched before all policies and identities have been listed, so a restart changes nothing.
+//! touched before all policies, identities, addresses and former endpoints are known, so a restart
+//! changes nothing.
 
 mod feed;
 mod realize;
@@ -24,7 +25,7 @@ use crate::ipcache::Cache;
 use crate::readiness::Readiness;
 
 pub use feed::Kinds;
-use realize::Order;
+use realize::{Order, Subject};
 
 /// The gate that opens once the maps are right.
 pub const GATE: &str = "policy";
@@ -163,20 +164,33 @@ impl Enforcer {
 
     /// Returns once the endpoint's map holds its policy; from then on it is kept right.
     pub async fn realize(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
-        let id = endpoint.id;
-        let order = Order::realize(endpoint)?;
         let (done, answer) = oneshot::channel();
-        self.0
-            .orders
-            .send(Order { done: Some(done), ..order })
-            .map_err(|_| Error::Stopping { id })?;
-        answer.await.unwrap_or(Err(Error::Stopping { id }))
+        self.keep(endpoint, Some(done))?;
+        answer.await.unwrap_or(Err(Error::Stopping { id: endpoint.id }))
+    }
+
+    /// Takes over an endpoint that a former agent connected: its map is kept right as soon as
+    /// [`Self::restored`] has said that there are no more of its kind.
+    pub fn restore(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
+        self.keep(endpoint, None)
+    }
+
+    /// Every endpoint of a former agent has been taken over. Until then nothing is written, for
+    /// what they depend on would look as if nobody needed it.
+    pub fn restored(&self) {
+        // Without the task nobody writes at all.
+        let _ = self.0.orders.send(Order::Restored);
+    }
+
+    fn keep(&self, endpoint: &LocalEndpoint, done: Option<realize::Done>) -> Result<(), Error> {
+        let order = Order::Keep(endpoint.id, Subject::of(endpoint)?, done);
+        self.0.orders.send(order).map_err(|_| Error::Stopping { id: endpoint.id })
     }
 
     /// Removes an endpoint's map.
     pub async fn remove(&self, id: u16) {
         let (done, answer) = oneshot::channel();
-        if self.0.orders.send(Order { done: Some(done), ..Order::remove(id) }).is_ok() {
+        if self.0.orders.send(Order::Remove(id, done)).is_ok() {
             // If the agent stops meanwhile, the next one finds the map without an endpoint.
             let _ = answer.await;
         }

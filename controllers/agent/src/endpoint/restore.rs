@@ -59,6 +59,7 @@ impl Lifecycle {
             restored += 1;
         }
         tracing::info!(restored, dropped, "endpoints restored");
+        parts.enforcer.restored();
         self.collect_garbage().await
     }
 
@@ -97,6 +98,7 @@ impl Lifecycle {
         self.attach_programs(&endpoint).await?;
         parts.map.put(&endpoint)?;
         parts.files.write(&endpoint)?;
+        parts.enforcer.restore(&endpoint)?;
         parts.endpoints.put(endpoint);
         Ok(())
     }

@@ -9,7 +9,7 @@ use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, NumericIdentity};
 use cilia_loader::RemoteEndpoint;
 use ipnet::IpNet;
 
-use super::table::Said;
+use super::table::{Prefix, Said};
 use crate::endpoint::LocalEndpoint;
 use crate::node::{LocalNode, NodeInfo};
 
@@ -125,6 +125,14 @@ pub(super) fn nodes(own: Option<&LocalNode>, all: &[Arc<NodeInfo>]) -> Said {
         said.prefixes.extend(addresses.into_iter().map(|address| (whole(address), host)));
     }
     said
+}
+
+/// The prefixes that a former agent's policies named, of all that the map says.
+pub(super) fn former_policy(entries: Vec<(Prefix, RemoteEndpoint)>) -> Said {
+    let named = |(_, value): &(Prefix, RemoteEndpoint)| {
+        value.identity & !0x00ff_ffff == cilia_policy::CIDR_SCOPE
+    };
+    Said { prefixes: entries.into_iter().filter(named).collect(), ports: Vec::new() }
 }
 
 /// The prefixes that policies name.

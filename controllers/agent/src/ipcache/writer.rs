@@ -68,6 +68,7 @@ pub(super) async fn run(
     let mut cluster = cluster(client, slices);
     let mut compare = tokio::time::interval(COMPARE);
     compare.tick().await;
+    writer.take_former_prefixes();
     writer.take_nodes();
     writer.take_local(&endpoints);
     loop {
@@ -124,8 +125,19 @@ impl Writer {
 
     fn take_cluster(&mut self, news: News) {
         match news {
-            None => self.cluster_synced = true,
+            None => {
+                self.cluster_synced = true;
+                self.cache.0.listed.send_replace(true);
+            }
             Some((name, said)) => self.take(&Origin::Cluster(name), said),
+        }
+    }
+
+    /// What a former agent's policies named stays until this one's have been heard.
+    fn take_former_prefixes(&mut self) {
+        match self.map.entries() {
+            Ok(entries) => self.take(&Origin::Policy, source::former_policy(entries)),
+            Err(error) => tracing::warn!(%error, "prefixes of policies not restored"),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cilia_crds::{Labels, NumericIdentity};
-use cilia_loader::{Datapath, PolicyEntry, PolicyKey, converge};
+use cilia_loader::{Datapath, Policy as PolicyMap, PolicyEntry, PolicyKey, Table, converge};
 use cilia_policy::{EndpointPolicy, NamedPorts, Repository};
 use tokio::sync::oneshot;
 
@@ -13,12 +13,17 @@ use crate::endpoint::LocalEndpoint;
 
 /// What is asked of the task that owns the maps.
 #[derive(Debug)]
-pub(super) struct Order {
-    pub(super) id: u16,
-    /// The endpoint to keep right; without it its map goes.
-    pub(super) subject: Option<Subject>,
-    pub(super) done: Option<oneshot::Sender<Result<(), Error>>>,
+pub(super) enum Order {
+    /// Keep an endpoint's map right, and say when it is.
+    Keep(u16, Subject, Option<Done>),
+    /// Remove an endpoint's map, and say when it is gone.
+    Remove(u16, Done),
+    /// Every endpoint of a former agent has been ordered.
+    Restored,
 }
+
+/// Whom to tell what became of an order.
+pub(super) type Done = oneshot::Sender<Result<(), Error>>;
 
 /// What an endpoint's policy depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +33,8 @@ pub(super) struct Subject {
     pub(super) ports: NamedPorts,
 }
 
-impl Order {
-    pub(super) fn realize(endpoint: &LocalEndpoint) -> Result<Self, Error> {
+impl Subject {
+    pub(super) fn of(endpoint: &LocalEndpoint) -> Result<Self, Error> {
         let id = endpoint.id;
         let identity = endpoint.identity.ok_or(Error::NoIdentity { id })?;
         let port = |port: &crate::endpoint::NamedPort| {
@@ -37,12 +42,7 @@ impl Order {
             Some(((port.name.to_ascii_lowercase().into(), proto), port.port))
         };
         let ports = endpoint.named_ports.iter().filter_map(port).collect();
-        let subject = Subject { identity, labels: Arc::new(endpoint.labels.clone()), ports };
-        Ok(Self { id, subject: Some(subject), done: None })
-    }
-
-    pub(super) fn remove(id: u16) -> Self {
-        Self { id, subject: None, done: None }
+        Ok(Self { identity, labels: Arc::new(endpoint.labels.clone()), ports })
     }
 }
 
@@ -116,7 +116,7 @@ impl Plan {
         if entries > most {
             return Err(Error::Overflow { id, entries, most });
         }
-        let Some(written) = &realized.written else { return Ok(()) };
+        let Some(written) = &realized.written else { return self.write_over_unknown(&map) };
         let difference = self.wanted.difference(written);
         if written.len() + difference.write.len() > most {
             // No room for both at once: the map is made right in one pass, removals first.
@@ -130,6 +130,30 @@ impl Plan {
         Ok(())
     }
 
+    /// Writes beside what a former agent, or somebody else, has left in the map.
+    fn write_over_unknown(&self, map: &Table<PolicyMap>) -> Result<(), Error> {
+        let id = self.id;
+        let failed = |error: cilia_loader::Error| Error::Map { id, cause: error.to_string() };
+        let present: BTreeMap<_, _> = map.entries().map_err(failed)?.into_iter().collect();
+        let wanted = self.kernel_entries();
+        let missing = wanted.keys().filter(|key| !present.contains_key(*key)).count();
+        if present.len() + missing > usize::try_from(map.max_entries()).unwrap_or(usize::MAX) {
+            // No room for both at once: the map is made right in one pass, removals first.
+            for key in present.keys().filter(|key| !wanted.contains_key(*key)) {
+                map.remove(key).map_err(failed)?;
+            }
+        }
+        for (key, entry) in wanted.iter().filter(|(key, entry)| present.get(*key) != Some(*entry)) {
+            map.upsert(key, entry).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn kernel_entries(&self) -> BTreeMap<PolicyKey, PolicyEntry> {
+        let entries = self.wanted.entries();
+        entries.map(|(key, entry)| (kernel_key(&key), kernel_entry(entry))).collect()
+    }
+
     /// Removes what is gone; with that the map is as wanted.
     pub(super) fn remove(self, realized: &mut Realized, datapath: &Datapath) -> Result<(), Error> {
         let id = self.id;
@@ -140,12 +164,7 @@ impl Plan {
                 map.remove(&kernel_key(key)).map_err(failed)?;
             }
         } else {
-            let desired: BTreeMap<PolicyKey, PolicyEntry> = self
-                .wanted
-                .entries()
-                .map(|(key, entry)| (kernel_key(&key), kernel_entry(entry)))
-                .collect();
-            converge(&map, &desired).map_err(failed)?;
+            converge(&map, &self.kernel_entries()).map_err(failed)?;
         }
         realized.written = Some(self.wanted);
         realized.revision = self.revision;

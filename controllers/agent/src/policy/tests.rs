@@ -56,17 +56,18 @@ struct Agent {
 impl Agent {
     async fn start(bpf: &BpfFs) -> Self {
         let server = api_server().await;
-        create::<Node>(&Api::all(server.client()), json!({"metadata": {"name": "n1"}})).await;
-        let status =
-            json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
-        let nodes: Api<Node> = Api::all(server.client());
-        nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-        let own = json!({"metadata": {"name": "n1"}, "spec": {"ipam": {"podCIDRs": ["10.0.0.0/24", "fd00::/116"]}}});
-        let other = json!({"metadata": {"name": "n2"}, "spec": {"addresses": [
-            {"type": "InternalIP", "ip": "192.0.2.2"}, {"type": "CiliumInternalIP", "ip": "10.0.1.1"}]}});
-        for node in [own, other] {
-            create::<CiliumNode>(&Api::all(server.client()), node).await;
-        }
+        make_nodes(&server).await;
+        Self::on(server, bpf)
+    }
+
+    /// Another agent in its place, which has been told of no endpoint yet.
+    fn replaced(self, bpf: &BpfFs) -> Self {
+        self.token.cancel();
+        let Self { server, .. } = self;
+        Self::on(server, bpf)
+    }
+
+    fn on(server: ApiServer, bpf: &BpfFs) -> Self {
         let (client, token) = (server.client(), CancellationToken::new());
         let workqueues = Workqueues::register(&Metrics::new("cilium"));
         let readiness = Readiness::new(&["node", GATE, ipcache::GATE]);
@@ -133,6 +134,16 @@ impl Agent {
         Self { server, datapath, enforcer, readiness, parts, token }
     }
 
+    /// Waits until only these gates are closed.
+    async fn closed(&self, gates: &[&str]) {
+        eventually(|| {
+            let closed = self.readiness.closed();
+            let right = closed.iter().map(|(gate, _)| *gate).eq(gates.iter().copied());
+            std::future::ready(if right { Ok(()) } else { Err(closed) })
+        })
+        .await;
+    }
+
     /// What the API answers.
     async fn shows(&self, path: &str) -> Value {
         let request = http::Request::get(path).body(Body::empty()).unwrap();
@@ -197,6 +208,19 @@ impl Agent {
     }
 }
 
+async fn make_nodes(server: &ApiServer) {
+    create::<Node>(&Api::all(server.client()), json!({"metadata": {"name": "n1"}})).await;
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
+    let nodes: Api<Node> = Api::all(server.client());
+    nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let own = json!({"metadata": {"name": "n1"}, "spec": {"ipam": {"podCIDRs": ["10.0.0.0/24", "fd00::/116"]}}});
+    let other = json!({"metadata": {"name": "n2"}, "spec": {"addresses": [
+        {"type": "InternalIP", "ip": "192.0.2.2"}, {"type": "CiliumInternalIP", "ip": "10.0.1.1"}]}});
+    for node in [own, other] {
+        create::<CiliumNode>(&Api::all(server.client()), node).await;
+    }
+}
+
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
@@ -246,12 +270,9 @@ fn maps_follow_policies_identities_and_slices() {
         let bpf = BpfFs::mount();
         let agent = Agent::start(&bpf).await;
         let started = Instant::now();
+        agent.enforcer.restored();
         agent.enforcer.realize(&web()).await.unwrap();
-        eventually(|| {
-            let closed = agent.readiness.closed();
-            std::future::ready(if closed.is_empty() { Ok(()) } else { Err(closed) })
-        })
-        .await;
+        agent.closed(&[]).await;
         eprintln!("ready after {:?}", started.elapsed());
         agent.holds(&OPEN).await;
         assert_eq!(
@@ -383,9 +404,59 @@ fn maps_follow_policies_identities_and_slices() {
 }
 
 #[test]
+fn a_restart_never_cuts_what_policies_let_through() {
+    in_private_node(|| async {
+        let bpf = BpfFs::mount();
+        let agent = Agent::start(&bpf).await;
+        agent.enforcer.restored();
+        agent.enforcer.realize(&web()).await.unwrap();
+        let mut pods = slice("a", &[("10.0.1.5", 5000)]);
+        pods["endpoints"][0]["named-ports"] =
+            json!([{"name": "http", "port": 80, "protocol": "TCP"}]);
+        create::<CiliumEndpointSlice>(&Api::all(agent.server.client()), pods).await;
+        let rules = json!({"endpointSelector": {"matchLabels": {"app": "web"}}, "egress": [
+            {"toCIDR": ["198.51.100.0/24"]}, {"toPorts": [{"ports": [{"port": "http"}]}]}]});
+        create(&agent.policies(), policy("prefix", &rules)).await;
+        let local = cilia_policy::CIDR_SCOPE + 1;
+        let want = [
+            OPEN[0],
+            (PolicyKey::all(local, true), false),
+            (PolicyKey::port(0, true, TCP, 80), false),
+        ];
+        agent.holds(&want).await;
+        agent.is_behind("198.51.100.7", Some((local, None))).await;
+
+        let (datapath, over) = (Arc::clone(&agent.datapath), CancellationToken::new());
+        let looking = over.clone();
+        let watched = std::thread::spawn(move || {
+            while !looking.is_cancelled() {
+                let prefix = datapath.ipcache().get(&(ip("198.51.100.0"), 24)).unwrap();
+                assert_eq!(prefix.map(|entry| entry.identity), Some(local));
+                let map = datapath.policy(WEB).unwrap().entries().unwrap();
+                let map: BTreeMap<_, _> = map.into_iter().map(|(k, e)| (k, e.deny)).collect();
+                assert_eq!(map, want.iter().copied().collect());
+            }
+        });
+        let agent = agent.replaced(&bpf);
+        // The endpoint comes last, when all else has been listed.
+        agent.closed(&[GATE]).await;
+        agent.enforcer.restore(&web()).unwrap();
+        agent.enforcer.restored();
+        agent.closed(&[]).await;
+        over.cancel();
+        watched.join().unwrap();
+
+        // Now that it is known what is needed, what is not needed goes.
+        agent.policies().delete("prefix", &DeleteParams::default()).await.unwrap();
+        agent.holds(&OPEN).await;
+        agent.is_behind("198.51.100.7", None).await;
+        agent.token.cancel();
+    });
+}
+
+#[test]
 fn orders_need_an_identity() {
     let nobody = LocalEndpoint { identity: None, ..web() };
-    assert!(super::Order::realize(&nobody).is_err());
-    let somebody = super::Order::realize(&web()).unwrap();
-    assert_eq!(somebody.subject.unwrap().identity, NumericIdentity(1234));
+    assert!(super::Subject::of(&nobody).is_err());
+    assert_eq!(super::Subject::of(&web()).unwrap().identity, NumericIdentity(1234));
 }

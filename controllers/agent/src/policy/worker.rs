@@ -46,6 +46,10 @@ struct Worker {
     /// Kinds of policy that have not been listed yet.
     unlisted: usize,
     identities_listed: bool,
+    /// The cluster's addresses, and with them its port names, have been listed.
+    addresses_listed: bool,
+    /// The endpoints of a former agent are known.
+    restored: bool,
     failed: bool,
 }
 
@@ -77,12 +81,15 @@ pub(super) async fn run(
         policies_shown: Arc::default(),
         unlisted,
         identities_listed: false,
+        addresses_listed: false,
+        restored: false,
         failed: false,
     };
     let mut changed = identities.subscribe();
     let mut names = ipcache.named_ports();
     worker.repository.set_named_ports((**names.borrow_and_update()).clone());
     let mut listed = Box::pin(async { identities.wait_synced().await }.fuse());
+    let mut addresses = Box::pin(async { ipcache.wait_listed().await }.fuse());
     let mut compare = tokio::time::interval(COMPARE);
     compare.tick().await;
     loop {
@@ -104,6 +111,11 @@ pub(super) async fn run(
             () = &mut listed => {
                 worker.identities_listed = true;
                 worker.take_identities(&identities.snapshot());
+            }
+            () = &mut addresses => {
+                worker.addresses_listed = true;
+                let names = names.borrow_and_update().clone();
+                worker.repository.set_named_ports((*names).clone());
             }
             Ok(()) = changed.changed() => worker.take_identities(&identities.snapshot()),
             Ok(()) = names.changed() => {
@@ -143,7 +155,7 @@ fn restore_prefixes(repository: &mut Repository, datapath: &Datapath) {
 impl Worker {
     /// Whether what is known is all there is.
     fn ready(&self) -> bool {
-        self.unlisted == 0 && self.identities_listed
+        self.unlisted == 0 && self.identities_listed && self.addresses_listed && self.restored
     }
 
     fn take(&mut self, news: News) {
@@ -191,23 +203,24 @@ impl Worker {
     }
 
     fn order(&mut self, order: Order) {
-        let Order { id, subject, done } = order;
-        if let Some(subject) = subject {
-            if let Some(realized) = self.endpoints.get_mut(&id) {
-                realized.subject = subject;
-            } else {
-                self.endpoints.insert(id, Realized::new(subject));
+        match order {
+            Order::Keep(id, subject, done) => {
+                if let Some(realized) = self.endpoints.get_mut(&id) {
+                    realized.subject = subject;
+                } else {
+                    self.endpoints.insert(id, Realized::new(subject));
+                }
+                self.waiting.extend(done.map(|done| (id, done)));
             }
-            self.waiting.extend(done.map(|done| (id, done)));
-            return;
-        }
-        self.endpoints.remove(&id);
-        if let Err(error) = self.datapath.remove_policy(id) {
-            tracing::warn!(%error, endpoint = id, "policy map not removed");
-        }
-        if let Some(done) = done {
-            // The one who asked may be gone: nothing to tell then.
-            let _ = done.send(Ok(()));
+            Order::Remove(id, done) => {
+                self.endpoints.remove(&id);
+                if let Err(error) = self.datapath.remove_policy(id) {
+                    tracing::warn!(%error, endpoint = id, "policy map not removed");
+                }
+                // The one who asked may be gone: nothing to tell then.
+                let _ = done.send(Ok(()));
+            }
+            Order::Restored => self.restored = true,
         }
     }
 

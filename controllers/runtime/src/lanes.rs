@@ -141,13 +141,27 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
         stop: &CancellationToken,
         handle: impl Fn(Job<K>) -> F,
     ) {
+        self.run_by(workers, stop, |_| (), handle).await;
+    }
+
+    /// Like [`Lanes::run`], but of the keys that are ready in a lane the one goes first that ranks
+    /// highest when a worker and a token are free.
+    ///
+    /// `rank` is called with the lanes locked: it must not call them.
+    pub async fn run_by<R: Ord, E: Display, F: Future<Output = Result<Next, E>>>(
+        &self,
+        workers: usize,
+        stop: &CancellationToken,
+        rank: impl Fn(&K) -> R,
+        handle: impl Fn(Job<K>) -> F,
+    ) {
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(()) = running.next(), if !running.is_empty() => {}
-                job = self.next(), if running.len() < workers => {
+                job = self.next(&rank), if running.len() < workers => {
                     let (key, lane, failures) = (job.key.clone(), job.lane, job.failures);
                     running.push(self.clone().process(key, lane, failures, handle(job)));
                 }
@@ -196,12 +210,12 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
     }
 
     /// Waits for the next job: something ready, and a token for it.
-    async fn next(&self) -> Job<K> {
+    async fn next<R: Ord>(&self, rank: &impl Fn(&K) -> R) -> Job<K> {
         loop {
             // Registered before looking, so that nothing said in between is missed.
             let changed = self.0.changed.notified();
             let rate_changed = self.0.rate.as_ref().map(Rate::changed);
-            let deadline = match self.try_next() {
+            let deadline = match self.try_next(rank) {
                 Ok(job) => return job,
                 Err(deadline) => deadline,
             };
@@ -226,7 +240,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
     }
 
     /// The next job, or when to look again if nothing is said.
-    fn try_next(&self) -> Result<Job<K>, Option<Instant>> {
+    fn try_next<R: Ord>(&self, rank: &impl Fn(&K) -> R) -> Result<Job<K>, Option<Instant>> {
         let now = now();
         let mut queue = self.queue();
         let next_due = queue.next_due(now);
@@ -245,7 +259,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
                 }
             },
         };
-        let Some(taken) = queue.take(lane, now) else {
+        let Some(taken) = queue.take_by(lane, now, rank) else {
             return Err(next_due.map(Instant::from_std));
         };
         drop(queue);

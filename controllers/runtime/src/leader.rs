@@ -72,12 +72,19 @@ enum Failure {
 pub struct Elector {
     leases: Api<Lease>,
     settings: Settings,
+    leadership: Leadership,
 }
 
 impl Elector {
     /// A candidate. `client` is best one of its own, without a rate limit and without retries.
     pub fn new(client: Client, settings: Settings) -> Self {
-        Self { leases: Api::namespaced(client, &settings.namespace), settings }
+        let leases = Api::namespaced(client, &settings.namespace);
+        Self { leases, settings, leadership: Leadership::until(Instant::now()) }
+    }
+
+    /// The leadership that this candidate may come to hold: for what is set up before.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
     }
 
     /// Waits to lead, then does `work` and keeps the Lease until it ends.
@@ -176,7 +183,8 @@ impl Elector {
         }
         let sent = Instant::now();
         let ours = self.write(seen.as_ref()).await?;
-        Ok(Some((Leadership::until(sent + self.settings.renew_deadline), ours)))
+        self.leadership.extend(sent + self.settings.renew_deadline);
+        Ok(Some((self.leadership.clone(), ours)))
     }
 
     /// Renews the Lease until that fails for too long.

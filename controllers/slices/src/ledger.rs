@@ -117,6 +117,7 @@ impl Slices {
         let namespace = self.texts.intern(namespace);
         let before = std::mem::replace(&mut self.slices[id].namespace, namespace.clone());
         if let Some(namespace) = self.namespaces.get_mut(&before) {
+            namespace.open.take_if(|open| *open == id);
             namespace.slices.remove(&(0, id));
         }
         self.forget_namespace(&before);
@@ -128,6 +129,7 @@ impl Slices {
         self.pending.remove(&id);
         self.by_name.remove(&slice.name);
         if let Some(namespace) = self.namespaces.get_mut(&slice.namespace) {
+            namespace.open.take_if(|open| *open == id);
             namespace.slices.remove(&(0, id));
         }
         self.forget_namespace(&slice.namespace);

@@ -11,6 +11,8 @@ pub(crate) struct Namespace {
     pub(crate) endpoints: HashMap<Text, EndpointId>,
     /// Every slice with the number of endpoints that belong in it.
     pub(crate) slices: BTreeSet<(usize, SliceId)>,
+    /// The slice that got an endpoint last and has not been written since.
+    pub(crate) open: Option<SliceId>,
 }
 
 impl Namespace {

@@ -2,6 +2,9 @@
 //!
 //! Where it is listed already, if there is room; else in the fullest slice of its namespace that
 //! is not full; else in one that is about to be deleted for being empty; else in a new one.
+//!
+//! While many slices wait for their write, what a namespace gets goes into one slice, the one with
+//! most room: then one write shows all of it.
 
 use std::cmp::Reverse;
 
@@ -16,12 +19,17 @@ impl Slices {
         if !endpoint.lives() || (!endpoint.valid && here.is_none()) {
             return;
         }
-        let home = here.filter(|slice| self.slices[*slice].members.len() < self.max);
-        let home = home.or_else(|| self.roomy(id)).unwrap_or_else(|| {
+        let here = here.filter(|slice| self.slices[*slice].members.len() < self.max);
+        let home = here.or_else(|| self.roomy(id)).unwrap_or_else(|| {
             let namespace = self.endpoints[id].namespace.clone();
             self.new_slice(&namespace)
         });
         self.set_home(id, Some(home));
+        if here.is_none()
+            && let Some(namespace) = self.namespaces.get_mut(&self.endpoints[id].namespace)
+        {
+            namespace.open = Some(home);
+        }
     }
 
     /// The slice that lists the endpoint and should go on doing so: one with room before a full
@@ -40,11 +48,16 @@ impl Slices {
 
     fn roomy(&self, id: EndpointId) -> Option<SliceId> {
         let namespace = self.namespaces.get(&self.endpoints[id].namespace)?;
-        let by_count = namespace.slices.range(..(self.max, 0)).rev();
-        by_count.map(|(_, slice)| *slice).find(|slice| {
-            let slice = &self.slices[*slice];
-            let used = !slice.members.is_empty() || slice.reusable();
-            used && slice.occupancy() < self.max
+        let has_room = |id: &SliceId| self.slices[*id].occupancy() < self.max;
+        let open = namespace.open.filter(|id| !self.slices[*id].members.is_empty());
+        let roomiest = || namespace.used().map(|(_, id)| id).find(has_room);
+        let scarce = self.pending.len() > self.scarce_from;
+        let best = open.filter(has_room).or_else(|| if scarce { roomiest() } else { None });
+        best.or_else(|| {
+            let by_count = namespace.slices.range(..(self.max, 0)).rev().map(|(_, id)| *id);
+            let usable =
+                |id: &SliceId| !self.slices[*id].members.is_empty() || self.slices[*id].reusable();
+            by_count.filter(usable).find(has_room)
         })
     }
 }

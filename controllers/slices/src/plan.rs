@@ -73,7 +73,7 @@ impl Slices {
     /// The slice counts as being written until [`Slices::settle`] says how that went.
     pub fn plan(&mut self, slice: &str) -> Option<Write> {
         self.refresh();
-        let id = self.find_slice(slice).filter(|id| self.pending.contains(id))?;
+        let id = self.find_slice(slice).filter(|id| self.pending.contains_key(id))?;
         let difference = self.difference(id);
         let endpoints = || -> Vec<CoreCiliumEndpoint> {
             let entries = difference.entries.iter().map(|id| &self.endpoints[*id]);
@@ -106,6 +106,9 @@ impl Slices {
         slice.in_flight = Some(InFlight { entries, was_unsure: slice.unsure });
         slice.unsure = true;
         self.pending.remove(&id);
+        if let Some(namespace) = self.namespaces.get_mut(&self.slices[id].namespace) {
+            namespace.open.take_if(|open| *open == id);
+        }
         Some(write)
     }
 
@@ -114,9 +117,8 @@ impl Slices {
         self.settle(slice, Outcome::Refused);
     }
 
-    pub(crate) fn is_wrong(&self, id: SliceId) -> bool {
+    pub(crate) fn is_wrong(&self, id: SliceId, difference: &Difference) -> bool {
         let slice = &self.slices[id];
-        let difference = self.difference(id);
         match &slice.seen {
             None => !difference.entries.is_empty(),
             Some(_) if difference.entries.is_empty() => true,

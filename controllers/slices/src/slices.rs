@@ -6,11 +6,14 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use slab::Slab;
 
-use crate::Millis;
 use crate::endpoint::{Endpoint, EndpointId, SliceId};
 use crate::namespace::Namespace;
 use crate::slice::Slice;
 use crate::text::{Text, Texts};
+use crate::urgency::Need;
+
+/// With more slices than this to write, writes are scarce.
+const SCARCE_FROM: usize = 16;
 
 /// Every endpoint, every slice, and what belongs where.
 ///
@@ -20,6 +23,8 @@ use crate::text::{Text, Texts};
 #[expect(clippy::struct_field_names, reason = "slices are what it has")]
 pub struct Slices {
     pub(crate) max: usize,
+    /// With more slices than this to write, writes are scarce.
+    pub(crate) scarce_from: usize,
     pub(crate) started: bool,
     pub(crate) endpoints: Slab<Endpoint>,
     pub(crate) slices: Slab<Slice>,
@@ -29,8 +34,8 @@ pub struct Slices {
     pub(crate) rng: StdRng,
     /// Slices about which something has changed since they were looked at.
     pub(crate) touched: BTreeSet<SliceId>,
-    /// Slices that have to be written and are not being written.
-    pub(crate) pending: BTreeSet<SliceId>,
+    /// Slices that have to be written and are not being written, and what waits for that.
+    pub(crate) pending: BTreeMap<SliceId, Need>,
     /// Slices to report by [`Slices::take_changed`].
     changed: BTreeSet<SliceId>,
 }
@@ -49,6 +54,7 @@ impl Slices {
     pub fn new(max: usize, seed: u64) -> Self {
         Self {
             max: max.max(1),
+            scarce_from: SCARCE_FROM,
             started: false,
             endpoints: Slab::new(),
             slices: Slab::new(),
@@ -57,17 +63,23 @@ impl Slices {
             texts: Texts::default(),
             rng: StdRng::seed_from_u64(seed),
             touched: BTreeSet::new(),
-            pending: BTreeSet::new(),
+            pending: BTreeMap::new(),
             changed: BTreeSet::new(),
         }
     }
 
+    /// Writes count as scarce, not as of 16, but with more slices than this to write.
+    #[must_use]
+    pub fn scarce_from(self, slices: usize) -> Self {
+        Self { scarce_from: slices, ..self }
+    }
+
     /// Every endpoint and every slice that exists has been heard of: from now on endpoints get
-    /// places.
+    /// places. Until then it only follows, as a standby does.
     ///
     /// One that a slice lists stays there: in the slice that says the truth of it, if several
     /// list it, and else in the first by name.
-    pub fn start(&mut self, _now: Millis) {
+    pub fn start(&mut self) {
         self.started = true;
         let homeless = self.endpoints.iter().filter(|(_, endpoint)| endpoint.home.is_none());
         let mut homeless: Vec<(Text, Text, EndpointId)> = homeless
@@ -76,6 +88,7 @@ impl Slices {
         homeless.sort_unstable();
         for (_, _, endpoint) in homeless {
             self.settle_down(endpoint);
+            self.contented(endpoint);
         }
         self.touched.extend(self.slices.iter().map(|(id, _)| id));
     }
@@ -84,7 +97,7 @@ impl Slices {
     pub fn take_changed(&mut self) -> Vec<Changed> {
         self.refresh();
         let changed = std::mem::take(&mut self.changed);
-        let changed = changed.into_iter().filter(|id| self.pending.contains(id));
+        let changed = changed.into_iter().filter(|id| self.pending.contains_key(id));
         changed
             .map(|id| Changed { slice: self.slices[id].name.clone(), priority: self.is_urgent(id) })
             .collect()
@@ -118,17 +131,14 @@ impl Slices {
 
     /// Looks at every slice that something has changed about: what is to be written, what is over.
     pub(crate) fn refresh(&mut self) {
-        if !self.started {
-            return;
-        }
         for id in std::mem::take(&mut self.touched) {
             let Some(slice) = self.slices.get(id) else { continue };
             let idle = slice.in_flight.is_none();
             let none = slice.seen.is_none() && slice.buried.is_none();
             if idle && none && slice.members.is_empty() {
                 self.forget_slice(id);
-            } else if idle && self.is_wrong(id) {
-                self.pending.insert(id);
+            } else if let Some(need) = (idle && self.started).then(|| self.need(id)).flatten() {
+                self.pending.insert(id, need);
                 self.changed.insert(id);
             } else {
                 self.pending.remove(&id);

@@ -15,7 +15,7 @@ struct Operator {
 impl Operator {
     fn new(max: usize) -> Self {
         let mut slices = Slices::new(max, 1);
-        slices.start(0);
+        slices.start();
         Self { slices, now: 0, version: 0, writes: Vec::new() }
     }
 
@@ -124,6 +124,32 @@ fn the_fullest_slice_with_room_is_filled() {
     operator.add("ns", "new");
     let write = operator.write().expect("a write");
     assert_eq!(entries(&write), ["c00", "c02", "c03", "new"]);
+}
+
+#[test]
+fn while_writes_are_scarce_a_namespace_needs_one() {
+    // Slices of 99, 98 and 3 endpoints; the budget is used up by others.
+    let mut operator = Operator::new(100);
+    operator.slices = operator.slices.scarce_from(0);
+    for number in 0..203 {
+        operator.add("ns", &format!("c{number:03}"));
+    }
+    operator.settle();
+    for number in [1, 100, 101] {
+        operator.remove("ns", &format!("c{number:03}"));
+    }
+    operator.settle();
+    operator.add("other", "c");
+    operator.slices.take_changed();
+    for number in 0..10 {
+        operator.add("ns", &format!("new{number}"));
+        operator.slices.take_changed();
+    }
+    let news = |write: &Write| entries(write).iter().filter(|name| name.starts_with("new")).count();
+    let mut writes: Vec<usize> =
+        std::iter::from_fn(|| operator.write().as_ref().map(news)).collect();
+    writes.sort_unstable();
+    assert_eq!(writes, [0, 10], "one of the other namespace, one of this");
 }
 
 #[test]
@@ -246,7 +272,7 @@ fn over_full_slices_are_split() {
     for number in 1..=7 {
         operator.add("ns", &format!("c{number}"));
     }
-    operator.slices.start(0);
+    operator.slices.start();
     operator.settle();
     assert_eq!(operator.count(), 4);
     let shrunk = |name: &str| {

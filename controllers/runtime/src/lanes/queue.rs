@@ -226,10 +226,19 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Takes the key of `lane` that has been ready longest.
     pub fn take(&mut self, lane: usize, now: Instant) -> Option<Taken<K>> {
-        if !self.ready_first(lane, now) {
-            return None;
-        }
-        let (_, key) = self.waiting[lane].pop_first()?;
+        self.take_by(lane, now, |_| ())
+    }
+
+    /// Takes the ready key of `lane` that ranks highest; among equals, the one ready longest.
+    pub fn take_by<R: Ord>(
+        &mut self,
+        lane: usize,
+        now: Instant,
+        rank: impl Fn(&K) -> R,
+    ) -> Option<Taken<K>> {
+        let ready = self.waiting[lane].range(..=(now, u64::MAX));
+        let (&place, _) = ready.rev().max_by_key(|(_, key)| rank(key))?;
+        let key = self.waiting[lane].remove(&place)?;
         for other in 0..self.lanes.len() {
             if self.ready_first(other, now) {
                 self.passed_over[other] = self.passed_over[other].saturating_add(1);

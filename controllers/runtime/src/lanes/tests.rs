@@ -1,4 +1,4 @@
-use super::{Lane, Lanes, Next, Rate, Retry, Workqueues};
+use super::{Job, Lane, Lanes, Next, Rate, Retry, Workqueues};
 use crate::metrics::Metrics;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -162,4 +162,29 @@ async fn stopping_waits_for_the_run_under_way_but_not_long() {
         assert_eq!(*done.lock().unwrap(), over);
         assert!(start.elapsed() <= Duration::from_millis(1_002), "{:?}", start.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_highest_rank_goes_first_once_there_is_a_token() {
+    let (lanes, _) = two_lanes(Some(Rate::new(10.0, 1.0)));
+    for key in ["5 first", "1 low", "9 high", "5 second"] {
+        lanes.add(0, key.into());
+    }
+    let (stop, runs) = (CancellationToken::new(), Mutex::new(Vec::new()));
+    let rank = |key: &String| key.as_bytes()[0];
+    let handle = async |job: Job<String>| {
+        job.write().await;
+        let mut runs = runs.lock().unwrap();
+        runs.push(job.key.clone());
+        if runs.len() == 1 {
+            // Appears while the others wait for tokens.
+            lanes.add(0, "7 late".into());
+        }
+        if runs.len() == 5 {
+            stop.cancel();
+        }
+        Ok::<_, String>(Next::Done)
+    };
+    lanes.run_by(1, &stop, rank, handle).await;
+    assert_eq!(runs.into_inner().unwrap(), ["9 high", "7 late", "5 first", "5 second", "1 low"]);
 }

@@ -4,27 +4,41 @@
 //! endpoint is in exactly one slice that says the truth of it, nothing else is in any, no slice is
 //! too full, mixed or empty, none could be done without, and a restart writes nothing.
 //!
-//! `CILIA_SEQUENCES` sets how many; `CILIA_SEED` runs a single one.
+//! Each run draws new seeds and prints the first. `CILIA_SEQUENCES` sets how many sequences there are,
+//! `CILIA_SEED` runs a single one.
 
 mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand::RngExt;
 use world::World;
 
-fn sequences(default: u64) -> Vec<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    match number("CILIA_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("CILIA_SEQUENCES").unwrap_or(default)).collect(),
-    }
-}
-
-/// Runs each sequence; names the seed of one that fails.
+/// Runs `count` sequences on all cores; names the seed of one that fails.
 fn check(count: u64, foreign_writers: bool) {
-    for seed in sequences(count) {
-        let run = std::panic::catch_unwind(|| sequence(seed, foreign_writers));
-        assert!(run.is_ok(), "sequence with CILIA_SEED={seed} failed, see above");
-    }
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let (first, count) = match number("CILIA_SEED") {
+        Some(seed) => (seed, 1),
+        None => (u64::from(rand::random::<u32>()), number("CILIA_SEQUENCES").unwrap_or(count)),
+    };
+    println!("{count} sequences from seed {first}");
+    let done = AtomicU64::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = done.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let seed = first + number;
+                    let run = std::panic::catch_unwind(|| sequence(seed, foreign_writers));
+                    assert!(run.is_ok(), "sequence with CILIA_SEED={seed} failed, see above");
+                }
+            });
+        }
+    });
 }
 
 fn sequence(seed: u64, foreign_writers: bool) {
@@ -37,10 +51,10 @@ fn sequence(seed: u64, foreign_writers: bool) {
 
 #[test]
 fn nobody_disappears_and_all_ends_well() {
-    check(10_000, false);
+    check(70_000, false);
 }
 
 #[test]
 fn foreign_edits_are_put_right() {
-    check(5_000, true);
+    check(30_000, true);
 }

@@ -56,6 +56,10 @@ pub struct World {
     // The operator, the writes it waits for, those it has given up, and since when it knows of
     // each living endpoint.
     operator: Slices,
+    /// A replica that hears the same and may take over.
+    standby: Slices,
+    /// It has heard of everything that there was when it began to follow.
+    standby_ready: bool,
     sent: Vec<Sent>,
     late: Vec<Sent>,
     heard: BTreeMap<Key, u64>,
@@ -80,6 +84,8 @@ impl World {
             slice_events: VecDeque::new(),
             delivered: BTreeMap::new(),
             operator: Slices::new(max, 0),
+            standby: Slices::new(max, 0),
+            standby_ready: false,
             sent: Vec::new(),
             late: Vec::new(),
             heard: BTreeMap::new(),
@@ -98,6 +104,7 @@ impl World {
 
     pub fn step(&mut self) {
         self.step += 1;
+        self.standby_ready |= self.cep_events.is_empty() && self.slice_events.is_empty();
         match self.rng.random_range(0..20) {
             0..=3 => {
                 let key = self.key();
@@ -128,6 +135,7 @@ impl World {
                 }
             }
             16 if self.rng.random_bool(0.2) => self.crash(),
+            16 if self.standby_ready && self.rng.random_bool(0.3) => self.hand_over(),
             16 if self.rng.random_bool(0.3) => self.relist(),
             17 => {
                 let name = NAMESPACES[self.rng.random_range(0..3)].to_owned();
@@ -135,7 +143,7 @@ impl World {
                     self.priority.insert(name.clone());
                 }
                 let priority = self.priority.contains(&name);
-                self.operator.apply(Event::Namespace { name: &name, priority }, self.step);
+                self.tell(Event::Namespace { name: &name, priority });
             }
             18 => {
                 self.operator.tidy();
@@ -267,11 +275,10 @@ impl World {
         let (namespace, name) = (key.0.as_str(), key.1.as_str());
         if let Some(cep) = cep {
             let status = status(cep);
-            let event = Event::Endpoint { namespace, name, status: Some(&status) };
-            self.operator.apply(event, self.step);
+            self.tell(Event::Endpoint { namespace, name, status: Some(&status) });
             self.heard.entry(key.clone()).or_insert(self.step);
         } else {
-            self.operator.apply(Event::EndpointGone { namespace, name }, self.step);
+            self.tell(Event::EndpointGone { namespace, name });
             self.heard.remove(key);
         }
     }
@@ -289,11 +296,20 @@ impl World {
             Some(CesEvent::Deleted(name, uid)) => {
                 self.delivered.remove(&name);
                 let uid = uid.to_string();
-                let event = Event::SliceGone { name: &name, uid: Some(&uid) };
-                self.operator.apply(event, self.step);
+                self.tell(Event::SliceGone { name: &name, uid: Some(&uid) });
             }
-            Some(CesEvent::Listed(names)) => self.operator.relisted(|name| names.contains(name)),
+            Some(CesEvent::Listed(names)) => {
+                for replica in [&mut self.operator, &mut self.standby] {
+                    replica.relisted(|name| names.contains(name));
+                }
+            }
         }
+    }
+
+    /// Both replicas hear what the watches say.
+    fn tell(&mut self, event: Event<'_>) {
+        self.operator.apply(event, self.step);
+        self.standby.apply(event, self.step);
     }
 
     fn hear_slice(&mut self, name: &str, ces: &Ces) {
@@ -304,24 +320,20 @@ impl World {
             namespace: &ces.namespace,
             endpoints: &ces.endpoints,
         };
-        self.operator.apply(Event::Slice(object), self.step);
+        self.tell(Event::Slice(object));
     }
 
     /// The operator is killed, and another starts.
     fn crash(&mut self) {
-        for sent in std::mem::take(&mut self.sent) {
-            if self.rng.random_bool(0.5) {
-                self.land(&sent);
-            }
-        }
-        self.late.clear();
+        self.die();
         self.cep_events.clear();
         self.slice_events.clear();
         self.heard.clear();
         self.delivered.clear();
-        self.operator = Slices::new(self.max, self.rng.random());
+        self.operator = self.replica();
+        self.standby = self.replica();
         for name in self.priority.clone() {
-            self.operator.apply(Event::Namespace { name: &name, priority: true }, self.step);
+            self.tell(Event::Namespace { name: &name, priority: true });
         }
         let mut slices: Vec<_> = self.slices.clone().into_iter().collect();
         let mut ceps: Vec<_> = self.ceps.clone().into_iter().collect();
@@ -337,7 +349,35 @@ impl World {
                 self.hear_cep(&key, Some(&cep));
             }
         }
-        self.operator.start(self.step);
+        self.operator.start();
+    }
+
+    /// The operator dies, and the standby goes on from what it has followed so far.
+    fn hand_over(&mut self) {
+        self.die();
+        let standby = self.replica();
+        self.operator = std::mem::replace(&mut self.standby, standby);
+        self.operator.start();
+        for name in self.priority.clone() {
+            self.standby.apply(Event::Namespace { name: &name, priority: true }, self.step);
+        }
+        // Another one starts to follow: it lists what there is, and hears what is still to come.
+        self.standby_ready = false;
+        self.relist();
+    }
+
+    /// Of the writes under way some are done.
+    fn die(&mut self) {
+        for sent in std::mem::take(&mut self.sent) {
+            if self.rng.random_bool(0.5) {
+                self.land(&sent);
+            }
+        }
+        self.late.clear();
+    }
+
+    fn replica(&mut self) -> Slices {
+        Slices::new(self.max, self.rng.random()).scarce_from(self.rng.random_range(0..4))
     }
 
     /// The watches broke: everything is listed again.

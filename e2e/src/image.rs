@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self as stdio, BufWriter, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -20,6 +21,11 @@ use crate::tools::cache_root;
 
 pub mod catalog;
 mod libraries;
+
+/// How many digits of a hash tell one archive from another.
+const KEY: usize = 12;
+/// For how long a file of the cache may be in use by whoever asked for it.
+const IN_USE: Duration = Duration::from_hours(1);
 
 /// An image to be made.
 #[derive(Debug, Clone, Default)]
@@ -190,15 +196,16 @@ impl Image {
                 hash.update(format!("{}{times:?}{}", meta.len(), meta.mode()));
             }
         }
-        Ok(hex(&hash.finalize())[..12].to_owned())
+        Ok(hex(&hash.finalize())[..KEY].to_owned())
     }
 
     fn forget_older(&self, dir: &Path) -> Result<(), Error> {
         let prefix = format!("{}-", self.name);
         for entry in fs::read_dir(dir).map_err(io("read", dir))?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name.strip_prefix(&prefix).is_some_and(|rest| rest.len() == "012345678901.tar".len())
-            {
+            let ours =
+                name.strip_prefix(&prefix).is_some_and(|rest| rest.len() == KEY + ".tar".len());
+            if ours && stale(&entry) {
                 fs::remove_file(entry.path()).map_err(io("remove", &entry.path()))?;
             }
         }
@@ -221,6 +228,12 @@ impl<W: Write> Write for Hashing<W> {
     fn flush(&mut self) -> stdio::Result<()> {
         self.inner.flush()
     }
+}
+
+/// Whether a file of the cache can go: another build's user has long read it.
+fn stale(entry: &fs::DirEntry) -> bool {
+    let modified = entry.metadata().and_then(|meta| meta.modified());
+    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > IN_USE))
 }
 
 /// Bytes as hexadecimal digits.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Image, libraries};
+use super::{Image, libraries, stale};
 use crate::command::{command, output};
 use crate::error::io;
 use crate::node::PAUSE_IMAGE;
@@ -129,7 +129,8 @@ async fn built(target: &Path, program: &str) -> Result<PathBuf, Error> {
             let name = old.file_name().to_string_lossy().into_owned();
             // What follows the name is digits: `cilia` is not the beginning of `cilia-agent`.
             let rest = name.strip_prefix(program).and_then(|rest| rest.strip_prefix('-'));
-            if rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+            let ours = rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+            if ours && stale(&old) {
                 std::fs::remove_file(old.path()).map_err(io("remove", &old.path()))?;
             }
         }

@@ -136,8 +136,8 @@ async fn wrong_entries(
 async fn ipcache(stage: &Stage, node: &str) -> Result<BTreeMap<String, u64>> {
     let map = agent::json(stage, node, &["bpf", "ipcache", "list"]).await?;
     let of = |(prefix, values): (&String, &Value)| {
-        let words = values[0].as_str()?.split_whitespace();
-        let identity = words.filter_map(|word| word.strip_prefix("identity=")).next()?;
+        let mut words = values[0].as_str()?.split_whitespace();
+        let identity = words.find_map(|word| word.strip_prefix("identity="))?;
         Some((prefix.clone(), identity.parse().ok()?))
     };
     Ok(map.as_object().into_iter().flatten().filter_map(of).collect())

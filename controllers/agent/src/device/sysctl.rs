@@ -1,6 +1,7 @@
 //! Kernel settings of the network namespace of the calling thread.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use super::Error;
@@ -31,5 +32,13 @@ impl Sysctl {
             value: value.to_owned(),
             cause,
         })
+    }
+
+    /// The same for a setting that a kernel without IPv6 doesn't have.
+    pub fn set_if_there(&self, parts: &[&str], value: &str) -> Result<(), Error> {
+        match self.set(parts, value) {
+            Err(Error::Sysctl { cause, .. }) if cause.kind() == ErrorKind::NotFound => Ok(()),
+            outcome => outcome,
+        }
     }
 }

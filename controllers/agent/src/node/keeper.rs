@@ -137,9 +137,11 @@ impl Keeper {
         };
         let ranges = own::ranges(&self.config, &facts, own.as_deref());
         let routers = ranges.as_deref().map(own::routers).unwrap_or_default();
-        if let Some(write) =
-            own::write(&self.config, &facts, &routers, &self.boot_id, own.as_deref())
-        {
+        let local = self.nodes.local();
+        let former = local.as_ref().map(|local| local.pod_cidrs.as_slice()).unwrap_or_default();
+        let own = own.as_deref();
+        let write = own::write(&self.config, &facts, &routers, &self.boot_id, former, own);
+        if let Some(write) = write {
             self.write(write).await?;
         }
         match ranges {

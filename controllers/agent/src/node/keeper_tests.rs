@@ -96,6 +96,18 @@ async fn the_object_is_made_kept_and_left_alone() {
     is_right().await;
     assert_eq!(nodes.local().unwrap(), local);
 
+    // Deleted, it comes back with the ranges that pods have addresses from.
+    api.delete("n1", &kube::api::DeleteParams::default()).await.unwrap();
+    eventually(|| async {
+        let node = api.get_opt("n1").await.unwrap();
+        let ranges = node.clone().and_then(|node| node.spec.ipam).map(|ipam| ipam.pod_cidrs);
+        let want = ["10.0.0.0/24", "fd00::/120"].map(str::to_owned);
+        if ranges.is_some_and(|ranges| ranges == want) { Ok(()) } else { Err(node) }
+    })
+    .await;
+    is_right().await;
+    assert_eq!(nodes.local().unwrap(), local);
+
     // A second node comes and goes.
     let other: CiliumNode = serde_json::from_value(
         json!({"metadata": {"name": "n2"}, "spec": {"ipam": {"podCIDRs": ["10.0.1.0/24"]}}}),

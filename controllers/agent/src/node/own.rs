@@ -125,12 +125,14 @@ pub(super) fn routers(ranges: &[IpNet]) -> Vec<IpAddr> {
         .collect()
 }
 
-/// What to write so that the node's object is right; nothing if it is.
+/// What to write so that the node's object is right; nothing if it is. An object that somebody
+/// has deleted comes back with the ranges that the node's pods have their addresses from.
 pub(super) fn write(
     config: &Config,
     facts: &Facts,
     routers: &[IpAddr],
     boot_id: &str,
+    former: &[IpNet],
     present: Option<&CiliumNode>,
 ) -> Option<Write> {
     let mut wanted = facts
@@ -159,7 +161,8 @@ pub(super) fn write(
                 addresses: wanted,
                 bootid: Some(boot_id.to_owned()),
                 ipam: Some(IpamSpec {
-                    pod_cidrs: pod_cidrs.unwrap_or_default(),
+                    pod_cidrs: pod_cidrs
+                        .unwrap_or_else(|| former.iter().map(ToString::to_string).collect()),
                     ..IpamSpec::default()
                 }),
                 ..NodeSpec::default()

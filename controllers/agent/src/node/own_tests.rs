@@ -37,7 +37,8 @@ fn facts(pod_cidrs: &[&str]) -> Facts {
 }
 
 fn object(pod_cidrs: &[&str]) -> CiliumNode {
-    let mut node = match write(&config(IpamMode::ClusterPool), &facts(&[]), &[], "boot", None) {
+    let mut node = match write(&config(IpamMode::ClusterPool), &facts(&[]), &[], "boot", &[], None)
+    {
         Some(Write::Create(node)) => *node,
         other => panic!("{other:?}"),
     };
@@ -139,7 +140,7 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
     ];
     for (name, change, paths) in cases {
         let node = right(*change);
-        match write(&config, &facts(&[]), &routers, "boot", Some(&node)) {
+        match write(&config, &facts(&[]), &routers, "boot", &[], Some(&node)) {
             None => assert!(paths.is_empty(), "{name}"),
             Some(Write::Patch(patch)) => {
                 assert_eq!(patch.pointer("/metadata/resourceVersion"), Some(&json!("5")), "{name}");
@@ -155,12 +156,13 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
 #[test]
 fn ranges_of_kubernetes_are_taken_over() {
     let config = config(IpamMode::Kubernetes);
-    let Some(Write::Create(node)) = write(&config, &facts(&["10.9.0.0/24"]), &[], "boot", None)
+    let Some(Write::Create(node)) =
+        write(&config, &facts(&["10.9.0.0/24"]), &[], "boot", &[], None)
     else {
         panic!()
     };
     assert_eq!(node.spec.ipam.as_ref().unwrap().pod_cidrs, ["10.9.0.0/24"]);
-    let patch = write(&config, &facts(&["10.8.0.0/24"]), &[], "boot", Some(&node));
+    let patch = write(&config, &facts(&["10.8.0.0/24"]), &[], "boot", &[], Some(&node));
     let Some(Write::Patch(patch)) = patch else { panic!("{patch:?}") };
     assert_eq!(patch.pointer("/spec/ipam/podCIDRs/0"), Some(&json!("10.8.0.0/24")));
 }

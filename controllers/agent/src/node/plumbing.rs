@@ -154,3 +154,7 @@ impl Plumbing {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "plumbing_tests.rs"]
+mod tests;

@@ -21,8 +21,12 @@ impl<K: Ord + Copy> Numbers<K> {
         let fits = (1..=self.most).contains(&number);
         if fits && !self.by_key.contains_key(&key) && self.used.insert(number) {
             self.by_key.insert(key, number);
-            self.last = self.last.max(number);
         }
+    }
+
+    /// New numbers come from behind this one: which of the free ones rest is not known any more.
+    pub(super) fn rest_from(&mut self, last: u32) {
+        self.last = last % self.most;
     }
 
     /// The number that the key has.
@@ -72,5 +76,12 @@ mod tests {
         numbers.retain(&BTreeSet::from(["b"]));
         assert_eq!(["c", "d", "e"].map(|key| numbers.get(key)), [Some(3), Some(1), None]);
         assert_eq!(numbers.get("b"), Some(2));
+
+        let mut restored = Numbers::up_to(100);
+        restored.restore("b", 2);
+        restored.rest_from(u32::MAX);
+        assert_eq!(restored.get("c"), Some(u32::MAX % 100 + 1));
+        restored.rest_from(1);
+        assert_eq!(restored.get("d"), Some(3), "what is in use is left out");
     }
 }

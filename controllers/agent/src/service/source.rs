@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cilia_runtime::watch::Key;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 /// A service, as far as load balancing is concerned. About 200 bytes.
@@ -14,6 +14,8 @@ pub(super) struct Slim {
     pub(super) ports: Vec<ServicePort>,
     /// Backends of this node only (`internalTrafficPolicy: Local`).
     pub(super) local_only: bool,
+    /// For how many seconds a client keeps its backend (`sessionAffinity: ClientIP`).
+    pub(super) affinity: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,11 @@ pub(super) struct SlimEndpoint {
     pub(super) local: bool,
 }
 
+/// Kubernetes' default for how long a client keeps its backend, in seconds.
+const AFFINITY: u32 = 10_800;
+/// The longest that the map can say.
+const LONGEST_AFFINITY: u32 = 0x00ff_ffff;
+
 /// The service, unless it has no address of its own.
 pub(super) fn service(service: &Service) -> Option<Slim> {
     let spec = service.spec.as_ref()?;
@@ -59,7 +66,15 @@ pub(super) fn service(service: &Service) -> Option<Slim> {
         addresses,
         ports,
         local_only: spec.internal_traffic_policy.as_deref() == Some("Local"),
+        affinity: (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| affinity(spec)),
     })
+}
+
+fn affinity(spec: &ServiceSpec) -> u32 {
+    let client = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+    let seconds = client.and_then(|client| client.timeout_seconds);
+    let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok()).filter(|s| *s > 0);
+    seconds.unwrap_or(AFFINITY).min(LONGEST_AFFINITY)
 }
 
 /// The slice, if it belongs to a service.

@@ -87,13 +87,17 @@ impl Table {
         for (id, backend) in &written.backends {
             self.backends.restore((backend.address, backend.port, backend.proto), *id);
         }
+        // Connections remember the identifiers of what is gone: new ones begin somewhere else.
+        self.frontends.rest_from(rand::random());
+        self.backends.rest_from(rand::random());
     }
 
     /// What the maps should say.
     pub(super) fn desired(&mut self) -> Desired {
         let mut desired = Desired::default();
         let (mut frontends, mut backends) = (BTreeSet::new(), BTreeSet::new());
-        for (place, _, active, ending) in self.resolve() {
+        for (place, service, active, ending) in self.resolve() {
+            let affinity = self.services.get(&service).and_then(|service| service.affinity);
             // Without a free identifier the frontend has to wait for one.
             let Some(rev_nat) =
                 self.frontends.get(place).and_then(|number| u16::try_from(number).ok())
@@ -135,7 +139,9 @@ impl Table {
                     .services
                     .insert(key(count), ServiceEntry { backend: id, count: 0, rev_nat, flags: 0 });
             }
-            desired.services.insert(key(0), ServiceEntry { backend: 0, count, rev_nat, flags: 0 });
+            let flags = affinity.map_or(0, |_| ServiceEntry::AFFINITY);
+            let backend = affinity.unwrap_or(0);
+            desired.services.insert(key(0), ServiceEntry { backend, count, rev_nat, flags });
         }
         self.frontends.retain(&frontends);
         self.backends.retain(&backends);
@@ -207,7 +213,7 @@ impl Table {
 mod tests {
     use std::collections::BTreeMap;
 
-    use cilia_loader::{BackendState, ServiceKey};
+    use cilia_loader::{BackendState, ServiceEntry, ServiceKey};
     use cilia_runtime::watch::Key;
     use k8s_openapi::api::core::v1::Service;
     use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -296,6 +302,37 @@ mod tests {
             json!({"clusterIP": "None", "clusterIPs": ["None"], "ports": [{"port": 80}]}),
         );
         assert!(table.desired().services.is_empty());
+    }
+
+    #[test]
+    fn clients_keep_their_backend_where_the_service_says_so() {
+        let cases: &[(&str, Value, (u16, u32))] = &[
+            ("none", json!({"sessionAffinity": "None"}), (0, 0)),
+            (
+                "by default",
+                json!({"sessionAffinity": "ClientIP"}),
+                (ServiceEntry::AFFINITY, 10_800),
+            ),
+            (
+                "for as long as it says",
+                json!({"sessionAffinity": "ClientIP",
+                    "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}),
+                (ServiceEntry::AFFINITY, 60),
+            ),
+        ];
+        for (name, affinity, want) in cases {
+            let (mut table, mut spec) = (Table::default(), web());
+            spec.as_object_mut().expect("an object").extend(affinity.as_object().cloned().unwrap());
+            service(&mut table, spec);
+            slice(&mut table, "a", &[("10.0.0.1", true, false)]);
+            let entries = table.desired().services;
+            let of_slot = |wanted: u16| {
+                let found = entries.iter().find(|(key, _)| (key.port, key.slot) == (80, wanted));
+                found.map(|(_, entry)| (entry.flags, entry.backend))
+            };
+            assert_eq!(of_slot(0), Some(*want), "{name}");
+            assert_eq!(of_slot(1), Some((0, 1)), "{name}: a slot names its backend");
+        }
     }
 
     #[test]

@@ -194,9 +194,9 @@ async fn faults(lifecycle: &Lifecycle, request: &Request) -> Result<Vec<String>,
 async fn gc(State(server): State<Server>, body: axum::body::Bytes) -> Response {
     answer(async {
         let lifecycle = server.lifecycle()?;
-        let valid: HashSet<String> = parse(&body)?.valid_attachments()?;
+        let valid: HashSet<String> = parse(&body)?.valid_devices()?;
         for endpoint in lifecycle.parts().endpoints.list() {
-            if !valid.contains(&endpoint.attachment()) {
+            if !valid.contains(&endpoint.host_device) {
                 tracing::info!(id = endpoint.id, pod = %endpoint.key(), "the runtime knows this attachment no more");
                 lifecycle.detach(&endpoint.container_id, &endpoint.ifname).await?;
             }

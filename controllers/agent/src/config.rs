@@ -11,6 +11,7 @@ use cilia_policy::Mode;
 use cilia_runtime::config::{Config as Flags, Error, Program};
 
 use crate::cni::conflist::Conflist;
+use crate::conntrack::Pace;
 use crate::identity::Management;
 use crate::node;
 use crate::policy::Kinds;
@@ -34,6 +35,8 @@ const BUILT: &[&str] = &[
     "cni-log-file",
     "config",
     "config-dir",
+    "conntrack-gc-interval",
+    "conntrack-gc-max-interval",
     "debug",
     "egress-masquerade-interfaces",
     "enable-cilium-clusterwide-network-policy",
@@ -113,9 +116,11 @@ pub struct Settings {
     pub map_sizes: MapSizes,
     /// What the programs know of the node beside its devices.
     pub datapath: NodeConfig,
-    /// Where endpoints are written down, and deletions kept.
+    /// How often expired connections are collected.
+    pub conntrack: Pace,
+    /// Where endpoints are written down.
     pub state_dir: PathBuf,
-    /// Where the API is served.
+    /// Where the API is served; deletions that plugins keep for the agent lie beside it.
     pub socket: PathBuf,
     /// The CNI configuration to write once ready.
     pub conflist: Option<Conflist>,
@@ -155,9 +160,11 @@ impl Settings {
                 policy_audit: flags.bool("policy-audit-mode"),
                 trace: true,
                 allow_icmp_frag_needed: flags.bool("allow-icmp-frag-needed"),
+                extended_protocols: flags.bool("enable-extended-ip-protocols"),
                 tunnel_port: node.tunnel_port.unwrap_or_default(),
                 ..NodeConfig::default()
             },
+            conntrack: Pace::read(flags),
             state_dir: path(flags, "state-dir")?,
             socket: path(flags, "socket-path")?,
             conflist: conflist(flags)?,
@@ -267,6 +274,14 @@ mod tests {
             let error = read(args).unwrap_err();
             assert!(error.contains(want), "{args:?}: {error} lacks {want}");
         }
+    }
+
+    #[test]
+    fn programs_know_what_the_flags_say_of_them() {
+        let of = |args: &[&str]| read(args).unwrap().datapath;
+        assert!(!of(&[]).extended_protocols);
+        assert!(of(&["--enable-extended-ip-protocols=true"]).extended_protocols);
+        assert!(of(&["--policy-audit-mode=true"]).policy_audit);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod publish;
 mod reconcile;
 mod registry;
 mod restore;
+mod salvage;
 mod state_files;
 mod status;
 #[cfg(test)]
@@ -42,8 +43,10 @@ pub struct LocalEndpoint {
     pub namespace: String,
     /// The pod's name.
     pub pod: String,
-    /// The pod's uid.
+    /// The pod's uid to kubelet and the container runtime.
     pub pod_uid: String,
+    /// The uid of the pod's object: another one for a static pod, whose object is a mirror.
+    pub object_uid: String,
     /// The container's name to the runtime.
     pub container_id: String,
     /// The device's name inside the pod.
@@ -72,6 +75,8 @@ pub struct LocalEndpoint {
     pub service_account: String,
     /// The pod's ports that have names, sorted.
     pub named_ports: Vec<NamedPort>,
+    /// Which of this node's endpoints came later.
+    pub sequence: u64,
     /// How far it is.
     pub state: EndpointState,
     /// The uid of its `CiliumEndpoint`, once it has one.

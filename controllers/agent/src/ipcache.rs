@@ -9,6 +9,7 @@ mod source;
 mod table;
 mod writer;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cilia_crds::NumericIdentity;
@@ -16,7 +17,7 @@ use cilia_loader::{Datapath, RemoteEndpoint};
 use cilia_policy::NamedPorts;
 use ipnet::IpNet;
 use kube::Client;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::endpoint::Endpoints;
@@ -29,6 +30,9 @@ pub use table::{Origin, Prefix};
 
 /// The gate that opens once the map is right.
 pub const GATE: &str = "ipcache";
+
+/// How many addresses may wait to be heard of by those who look after endpoints.
+const UNLISTED: usize = 1024;
 
 /// What the ipcache is fed from.
 pub struct Sources {
@@ -53,6 +57,7 @@ struct Shared {
     inbox: Mutex<Option<mpsc::UnboundedReceiver<PrefixUpdate>>>,
     names: watch::Sender<Arc<NamedPorts>>,
     listed: watch::Sender<bool>,
+    unlisted: broadcast::Sender<IpAddr>,
 }
 
 /// The prefixes that policies name, and whom to tell when the map has them.
@@ -71,6 +76,7 @@ impl Default for Cache {
             inbox: Mutex::new(Some(inbox)),
             names: watch::Sender::default(),
             listed: watch::Sender::default(),
+            unlisted: broadcast::Sender::new(UNLISTED),
         }))
     }
 }
@@ -106,6 +112,11 @@ impl Cache {
     /// The port names of the cluster's pods, where all pods agree on the number.
     pub fn named_ports(&self) -> watch::Receiver<Arc<NamedPorts>> {
         self.0.names.subscribe()
+    }
+
+    /// Addresses of this node's endpoints, as the cluster stops to list them.
+    pub fn unlisted(&self) -> broadcast::Receiver<IpAddr> {
+        self.0.unlisted.subscribe()
     }
 
     /// Every prefix with who is behind it and who says so, in order.

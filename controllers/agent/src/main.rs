@@ -4,6 +4,7 @@
 mod api;
 mod cni;
 mod config;
+mod conntrack;
 mod device;
 mod endpoint;
 mod events;

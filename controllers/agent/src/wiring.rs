@@ -33,7 +33,7 @@ use crate::node::{Keeper, Nodes, Plumbing};
 use crate::policy::{self, Enforcer};
 use crate::readiness::Readiness;
 use crate::service::{self, Services};
-use crate::{api, cni};
+use crate::{api, cni, conntrack};
 
 /// The gate that opens once former endpoints have been taken over.
 const ENDPOINTS: &str = "endpoints";
@@ -176,6 +176,10 @@ impl Agent {
             datapath: &datapath,
             readiness: &readiness,
         });
+        self.spawn(
+            "conntrack",
+            conntrack::collect(settings.conntrack, datapath.clone(), metrics.clone(), stop.clone()),
+        );
         self.tasks.spawn({
             let events = bus.clone().run(datapath.clone(), stop.clone());
             async move { ("events", events.await.map_err(Into::into)) }
@@ -194,6 +198,7 @@ impl Agent {
             identities: identities.clone(),
             ipam,
             nodes: nodes.clone(),
+            ipcache: cache.clone(),
             enforcer: enforcer.clone(),
             datapath: datapath.clone(),
             map,
@@ -238,7 +243,8 @@ impl Agent {
             let (lifecycle, stop) = (lifecycle.clone(), stop.clone());
             async move { lifecycle.run(pod_changes, stop).await }
         });
-        plugin.open(lifecycle.clone(), &settings.state_dir).await.context("kept deletions")?;
+        let run_dir = settings.socket.parent().unwrap_or(&settings.state_dir);
+        plugin.open(lifecycle.clone(), run_dir).await.context("kept deletions")?;
         retried("endpoints", || lifecycle.settle(), &readiness, ENDPOINTS).await;
         readiness.open(ENDPOINTS);
         self.spawn("CNI configuration", announce(settings.conflist, readiness, stop));

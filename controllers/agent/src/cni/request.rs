@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Refusal;
+use crate::device::name::pod_device;
 use crate::endpoint::{self, PodKey};
 
 const NAME: &str = "K8S_POD_NAME";
@@ -69,8 +70,8 @@ impl Request {
         ips.filter_map(|ip| ip.get("address")?.as_str()?.split('/').next()?.parse().ok()).collect()
     }
 
-    /// The attachments that the runtime still knows.
-    pub(super) fn valid_attachments(&self) -> Result<HashSet<String>, Refusal> {
+    /// The devices of the attachments that the runtime still knows.
+    pub(super) fn valid_devices(&self) -> Result<HashSet<String>, Refusal> {
         let field = "cni.dev/valid-attachments";
         let list = self.config.get(field).or_else(|| self.config.get("cni.dev/attachments"));
         let list = list.and_then(Value::as_array).ok_or_else(|| Refusal {
@@ -81,10 +82,8 @@ impl Request {
         let text = |item: &Value, key: &str| {
             item.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        Ok(list
-            .iter()
-            .map(|item| format!("{}:{}", text(item, "containerID"), text(item, "ifname")))
-            .collect())
+        let device = |item| pod_device(&text(item, "containerID"), &text(item, "ifname"));
+        Ok(list.iter().map(device).collect())
     }
 }
 
@@ -92,7 +91,7 @@ impl Request {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::Request;
+    use super::{Request, pod_device};
 
     fn request(value: Value) -> Request {
         serde_json::from_value(value).unwrap()
@@ -121,9 +120,9 @@ mod tests {
 
     #[test]
     fn gc_without_a_list_is_refused() {
-        assert!(request(json!({"config": {}})).valid_attachments().is_err());
+        assert!(request(json!({"config": {}})).valid_devices().is_err());
         let list = json!({"config": {"cni.dev/valid-attachments": [{"containerID": "c", "ifname": "eth0"}]}});
-        assert!(request(list).valid_attachments().unwrap().contains("c:eth0"));
+        assert!(request(list).valid_devices().unwrap().contains(&pod_device("c", "eth0")));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::device::netns::Netns;
 use crate::device::{Netlink, Sysctl, pod};
 use crate::identity::Identities;
 use crate::ipam::Ipam;
+use crate::ipcache::Cache;
 use crate::node::{LocalNode, Nodes};
 use crate::policy::Enforcer;
 use crate::turns::Turns;
@@ -65,6 +66,8 @@ pub struct Parts {
     pub ipam: Ipam,
     /// The nodes.
     pub nodes: Nodes,
+    /// What the cluster says about addresses.
+    pub ipcache: Cache,
     /// What realizes policy.
     pub enforcer: Enforcer,
     /// The programs and tables.
@@ -162,7 +165,10 @@ impl Lifecycle {
             None => None,
         };
         let id = parts.endpoints.claim().ok_or(Error::NoId(attachment))?;
-        let mut endpoint = blank(id, &request, facts.as_deref());
+        let mut endpoint = LocalEndpoint {
+            sequence: parts.endpoints.next_sequence(),
+            ..blank(id, &request, facts.as_deref())
+        };
         match self.build(&mut endpoint, &request, facts.as_deref(), &node).await {
             Ok(device) => {
                 endpoint.state = EndpointState::Ready;
@@ -322,6 +328,7 @@ fn blank(id: u16, request: &Request, facts: Option<&PodFacts>) -> LocalEndpoint 
     LocalEndpoint {
         id,
         pod_uid: facts.map(|facts| facts.uid.clone()).unwrap_or_default(),
+        object_uid: facts.map(|facts| facts.object_uid.clone()).unwrap_or_default(),
         container_id: request.container_id.clone(),
         ifname: request.ifname.clone(),
         netns: request.netns.clone(),
@@ -336,6 +343,7 @@ fn blank(id: u16, request: &Request, facts: Option<&PodFacts>) -> LocalEndpoint 
         pod_labels: facts.map(|facts| facts.labels.clone()).unwrap_or_default(),
         service_account: facts.map(|facts| facts.service_account.clone()).unwrap_or_default(),
         named_ports: facts.map(|facts| facts.named_ports.clone()).unwrap_or_default(),
+        sequence: 0,
         state: EndpointState::WaitingForIdentity,
         published_uid: None,
         namespace: pod.namespace,

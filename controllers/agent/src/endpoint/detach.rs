@@ -11,8 +11,11 @@ impl Lifecycle {
         let attachment = format!("{container_id}:{ifname}");
         let _turn = self.0.turns.take(attachment.clone()).await;
         let parts = &self.0.parts;
-        let Some(endpoint) = parts.endpoints.of_attachment(&attachment) else {
-            pod::detach(&parts.netlink, &pod_device(container_id, ifname)).await?;
+        let device = pod_device(container_id, ifname);
+        // What was salvaged of a damaged file doesn't know its container.
+        let known = parts.endpoints.of_attachment(&attachment);
+        let Some(endpoint) = known.or_else(|| parts.endpoints.of_device(&device)) else {
+            pod::detach(&parts.netlink, &device).await?;
             return Ok(());
         };
         self.erase(&endpoint).await?;
@@ -24,7 +27,9 @@ impl Lifecycle {
     }
 
     /// Removes every trace of an endpoint but its entry in the registry and its object. Each step
-    /// is fine with having been done before; all are tried, and the first failure is told.
+    /// is fine with having been done before; all are tried, and the first failure is told. What
+    /// is written down stays until all else is gone, and so does the claim to the addresses: the
+    /// next one that has them must not meet what is left of this one.
     pub(super) async fn erase(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
         let parts = &self.0.parts;
         let id = endpoint.id;
@@ -53,8 +58,9 @@ impl Lifecycle {
             })
             .await,
         );
-        note(parts.files.remove(id));
+        outcome?;
+        parts.files.remove(id)?;
         parts.ipam.release(&endpoint.owner());
-        outcome
+        Ok(())
     }
 }

@@ -44,6 +44,12 @@ impl EndpointMap {
         Ok(())
     }
 
+    /// What the datapath knows of the endpoint of this number.
+    pub fn of_endpoint(&self, id: u16) -> Result<Vec<(IpAddr, EndpointInfo)>, Error> {
+        let entries = self.table.entries().map_err(|cause| failed("list addresses", id, &cause))?;
+        Ok(entries.into_iter().filter(|(_, info)| info.id == id && !info.host).collect())
+    }
+
     /// Whether the datapath knows an endpoint as it is.
     pub fn holds(&self, endpoint: &LocalEndpoint) -> Result<bool, Error> {
         for (address, info) in entries(endpoint) {
@@ -71,7 +77,8 @@ impl EndpointMap {
             ..EndpointInfo::default()
         };
         let wanted: BTreeMap<_, _> = addresses.into_iter().map(|address| (address, info)).collect();
-        let former = std::mem::replace(&mut *self.hosts(), wanted.clone());
+        // Whoever comes meanwhile waits; what could not be written is tried again the next time.
+        let mut former = self.hosts();
         for (address, info) in
             wanted.iter().filter(|(address, info)| former.get(*address) != Some(*info))
         {
@@ -80,15 +87,18 @@ impl EndpointMap {
         for address in former.keys().filter(|address| !wanted.contains_key(*address)) {
             self.table.remove(address).map_err(|cause| failed("remove address", 0, &cause))?;
         }
+        *former = wanted;
         Ok(())
     }
 
     /// Makes the table hold these endpoints and the node's addresses, and nothing else.
     pub fn converge(&self, endpoints: &[Arc<LocalEndpoint>]) -> Result<(), Error> {
-        let mut wanted = self.hosts().clone();
+        let hosts = self.hosts();
+        let mut wanted = hosts.clone();
         wanted.extend(endpoints.iter().flat_map(|endpoint| entries(endpoint)));
         let changes = converge(&self.table, &wanted)
             .map_err(|cause| failed("converge addresses", 0, &cause))?;
+        drop(hosts);
         if !changes.is_empty() {
             tracing::info!(?changes, "repaired the table of local addresses");
         }
@@ -114,4 +124,36 @@ fn entries(endpoint: &LocalEndpoint) -> impl Iterator<Item = (IpAddr, EndpointIn
 
 fn failed(operation: &'static str, id: u16, cause: &cilia_loader::Error) -> Error {
     Error::Datapath { operation, id, cause: cause.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use cilia_loader::{Datapath, MapSizes, NodeConfig};
+
+    use super::EndpointMap;
+    use crate::device::testing::{BpfFs, in_private_node};
+    use crate::endpoint::testing::endpoint;
+
+    #[test]
+    fn a_node_s_address_that_could_not_be_written_is_written_the_next_time() {
+        in_private_node(|| async {
+            let bpf = BpfFs::mount();
+            let (conntrack_tcp, conntrack_any) = (4096, 4096);
+            let sizes =
+                MapSizes { endpoints: 2, conntrack_tcp, conntrack_any, ..MapSizes::default() };
+            let node = NodeConfig::default();
+            let config =
+                cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
+            let datapath = Datapath::load(&config).unwrap();
+            let map = EndpointMap::new(datapath.endpoints());
+            let (pod, own) = (endpoint(7, "c1", "web"), "192.0.2.1".parse::<IpAddr>().unwrap());
+            map.put(&pod).unwrap();
+            assert!(map.set_hosts([own], 3).is_err(), "the map is full");
+            map.remove(&pod).unwrap();
+            map.set_hosts([own], 3).unwrap();
+            assert!(datapath.endpoints().get(&own).unwrap().is_some_and(|info| info.host));
+        });
+    }
 }

@@ -17,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Error, NamedPort};
 
+/// Annotations by which the object of a static pod says what kubelet calls the pod.
+const STATIC_POD: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
+
 /// A pod's namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodKey {
@@ -29,8 +32,10 @@ pub struct PodKey {
 /// What endpoints need to know of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodFacts {
-    /// Its uid.
+    /// Its uid to kubelet and the container runtime.
     pub uid: String,
+    /// The uid of its object: another one for a static pod, whose object is a mirror.
+    pub object_uid: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its service account.
@@ -269,8 +274,15 @@ impl PodFacts {
             .collect();
         named_ports.sort();
         named_ports.dedup();
+        let object_uid = pod.metadata.uid.clone().unwrap_or_default();
+        let annotations = pod.metadata.annotations.as_ref();
+        let of_static = STATIC_POD
+            .iter()
+            .find_map(|name| annotations?.get(*name))
+            .filter(|uid| !uid.is_empty());
         Some(Self {
-            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            uid: of_static.unwrap_or(&object_uid).clone(),
+            object_uid,
             labels: pod.metadata.labels.clone().unwrap_or_default().into_iter().collect(),
             service_account: spec.service_account_name.clone().unwrap_or_default(),
             named_ports,
@@ -324,6 +336,16 @@ mod tests {
             (changes.try_recv(), changes.try_recv().is_err()),
             (Ok(Change::Pod(key.clone())), true)
         );
+
+        // A static pod is known by the hash of its file; its object stands beside it.
+        let mut mirror = web.clone();
+        mirror.metadata.annotations = Some(
+            [("kubernetes.io/config.mirror".to_owned(), "hash".to_owned())].into_iter().collect(),
+        );
+        pods.applied(&mirror);
+        let facts = pods.find(&key, Some("hash")).await.unwrap();
+        assert_eq!((facts.uid.as_str(), facts.object_uid.as_str()), ("hash", "u"));
+        pods.deleted(key.clone());
 
         pods.applied(&pod(&json!({"hostNetwork": true, "containers": []})));
         assert_eq!(pods.get(&key), None);

@@ -25,7 +25,9 @@ pub(super) struct Publisher {
 #[derive(Debug, Clone, PartialEq)]
 struct Published {
     uid: String,
-    /// Nothing for an object that a former agent published.
+    /// The uid of the pod that it stands for.
+    pod: String,
+    /// Nothing for an object that a former agent published, or that may be gone.
     shown: Option<Shown>,
 }
 
@@ -61,12 +63,13 @@ impl Publisher {
         let key = endpoint.key();
         let wanted = object(endpoint, place.node);
         let known = self.published().get(&key).cloned();
-        if let Some(Published { uid, shown: Some(known) }) = known {
+        let of_pod = |known: &Published| known.pod == endpoint.object_uid;
+        if let Some(Published { uid, shown: Some(known), .. }) = known.filter(of_pod) {
             if known == shown(&wanted) {
                 return Ok(uid);
             }
             match self.patch(&uid, &known, &wanted).await {
-                Ok(object) => return Ok(self.remember(key, &object)),
+                Ok(object) => return Ok(self.remember(endpoint, &object)),
                 Err(error) if started_over(&error) => self.forget(&key),
                 Err(error) => return Err(self.failed("patch", &key, error)),
             }
@@ -102,19 +105,19 @@ impl Publisher {
                 }
                 Takeover::Replace => self.delete(&key, present.metadata.uid.as_deref()).await?,
                 Takeover::Take if shown(&present) == shown(wanted) => {
-                    return Ok(self.remember(key, &present));
+                    return Ok(self.remember(endpoint, &present));
                 }
                 Takeover::Take => {
                     let uid = present.metadata.uid.clone().unwrap_or_default();
                     let object = self.patch(&uid, &shown(&present), wanted).await;
                     let object = object.map_err(|error| self.failed("patch", &key, error))?;
-                    return Ok(self.remember(key, &object));
+                    return Ok(self.remember(endpoint, &object));
                 }
             }
         }
         let created = api.create(&PostParams::default(), wanted).await;
         let created = created.map_err(|error| self.failed("create", &key, error))?;
-        Ok(self.remember(key, &created))
+        Ok(self.remember(endpoint, &created))
     }
 
     /// Removes the object of an endpoint that is gone, if it is still the one that was published.
@@ -130,12 +133,19 @@ impl Publisher {
         if let Some(uid) = &endpoint.published_uid {
             let mut published = self.published();
             let known = published.entry(endpoint.key());
-            known.or_insert_with(|| Published { uid: uid.clone(), shown: None });
+            let (uid, pod) = (uid.clone(), endpoint.object_uid.clone());
+            known.or_insert(Published { uid, pod, shown: None });
         }
     }
 
-    /// Forgets what was seen: the next publication looks at what is there.
-    pub(super) fn forget(&self, key: &PodKey) {
+    /// What was seen may not be there any more: the next publication looks at what is.
+    pub(super) fn doubt(&self, key: &PodKey) {
+        if let Some(known) = self.published().get_mut(key) {
+            known.shown = None;
+        }
+    }
+
+    fn forget(&self, key: &PodKey) {
         self.published().remove(key);
     }
 
@@ -173,9 +183,10 @@ impl Publisher {
         }
     }
 
-    fn remember(&self, key: PodKey, object: &CiliumEndpoint) -> String {
+    fn remember(&self, endpoint: &LocalEndpoint, object: &CiliumEndpoint) -> String {
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        self.published().insert(key, Published { uid: uid.clone(), shown: Some(shown(object)) });
+        let (pod, shown) = (endpoint.object_uid.clone(), Some(shown(object)));
+        self.published().insert(endpoint.key(), Published { uid: uid.clone(), pod, shown });
         uid
     }
 

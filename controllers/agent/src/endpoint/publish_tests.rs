@@ -52,8 +52,7 @@ async fn the_object_follows_its_endpoint() {
 
     // The same name for a new pod, before the old object is collected.
     let mut next = endpoint(9, "c2", "web");
-    next.pod_uid = "another".into();
-    publisher.forget(&next.key());
+    (next.pod_uid, next.object_uid) = ("another".into(), "another".into());
     let uid = publisher.publish(&next, &place).await.unwrap();
     let object = api.get("web").await.unwrap();
     assert_eq!(object.metadata.owner_references.unwrap()[0].uid, "another");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_runtime::lanes::{Lane, Lanes, Next, Retry, Workqueues};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +45,7 @@ impl Lifecycle {
     pub async fn run(&self, mut told: UnboundedReceiver<Change>, token: CancellationToken) {
         let Inner { parts, queue, .. } = &*self.0;
         let mut identities = parts.identities.subscribe();
+        let mut unlisted = parts.ipcache.unlisted();
         let follow = async {
             loop {
                 tokio::select! {
@@ -58,6 +60,13 @@ impl Lifecycle {
                     changed = identities.changed() => match changed {
                         Err(_) => return,
                         Ok(()) => self.look_at(|endpoint| !self.identity_is_current(endpoint)),
+                    },
+                    address = unlisted.recv() => match address {
+                        Err(RecvError::Closed) => return,
+                        Err(RecvError::Lagged(_)) => self.publish_again(|_| true),
+                        Ok(address) => self.publish_again(|endpoint| {
+                            endpoint.addresses().any(|own| own == address)
+                        }),
                     },
                 }
             }
@@ -80,6 +89,14 @@ impl Lifecycle {
             .iter()
             .filter(|endpoint| concerns(endpoint))
             .for_each(|endpoint| self.0.queue.add(endpoint.key()));
+    }
+
+    /// Somebody may have deleted the objects of these endpoints.
+    fn publish_again(&self, concerns: impl Fn(&Arc<LocalEndpoint>) -> bool) {
+        for endpoint in self.0.parts.endpoints.list().iter().filter(|one| concerns(one)) {
+            self.0.publisher.doubt(&endpoint.key());
+            self.0.queue.add(endpoint.key());
+        }
     }
 
     fn identity_is_current(&self, endpoint: &LocalEndpoint) -> bool {
@@ -138,6 +155,7 @@ impl Lifecycle {
         };
         let mut wanted = LocalEndpoint::clone(&present);
         (wanted.labels, wanted.identity) = (labels, Some(identity));
+        wanted.object_uid.clone_from(&facts.object_uid);
         wanted.pod_labels.clone_from(&facts.labels);
         wanted.service_account.clone_from(&facts.service_account);
         wanted.named_ports.clone_from(&facts.named_ports);

@@ -1,6 +1,6 @@
 //! The table of this node's endpoints, and the numbers that they have.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rand::RngExt as _;
@@ -19,13 +19,15 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-#[expect(clippy::struct_field_names, reason = "they say by what each is looked up")]
 struct Table {
     /// Every number in use; an endpoint that is being set up has none yet behind it.
     by_id: BTreeMap<u16, Option<Arc<LocalEndpoint>>>,
     by_attachment: HashMap<String, u16>,
-    /// The endpoint that came last counts, while a former one of the same pod's name ends.
-    by_pod: HashMap<PodKey, Vec<u16>>,
+    /// In the order in which they came: the last one counts, while a former one of the same
+    /// pod's name ends.
+    by_pod: HashMap<PodKey, BTreeSet<(u64, u16)>>,
+    /// The last one that came.
+    sequence: u64,
 }
 
 impl Endpoints {
@@ -45,10 +47,16 @@ impl Endpoints {
         table.by_id.get(table.by_attachment.get(attachment)?)?.clone()
     }
 
+    /// The endpoint with this device.
+    pub fn of_device(&self, host_device: &str) -> Option<Arc<LocalEndpoint>> {
+        self.list().into_iter().find(|endpoint| endpoint.host_device == host_device)
+    }
+
     /// The endpoint that stands for this pod.
     pub fn of_pod(&self, pod: &PodKey) -> Option<Arc<LocalEndpoint>> {
         let table = self.read();
-        table.by_id.get(table.by_pod.get(pod)?.last()?)?.clone()
+        let (_, last) = table.by_pod.get(pod)?.last()?;
+        table.by_id.get(last)?.clone()
     }
 
     /// Changes whenever an endpoint comes, goes or changes.
@@ -70,6 +78,13 @@ impl Endpoints {
         Some(id)
     }
 
+    /// The place in time of an endpoint that comes now.
+    pub(super) fn next_sequence(&self) -> u64 {
+        let mut table = self.write();
+        table.sequence += 1;
+        table.sequence
+    }
+
     /// Gives a claimed number back that came to nothing.
     pub(super) fn abandon(&self, id: u16) {
         let mut table = self.write();
@@ -88,10 +103,9 @@ impl Endpoints {
         }
         let endpoint = Arc::new(endpoint);
         table.by_attachment.insert(endpoint.attachment(), endpoint.id);
+        table.sequence = table.sequence.max(endpoint.sequence);
         let of_pod = table.by_pod.entry(endpoint.key()).or_default();
-        if !of_pod.contains(&endpoint.id) {
-            of_pod.push(endpoint.id);
-        }
+        of_pod.insert((endpoint.sequence, endpoint.id));
         table.by_id.insert(endpoint.id, Some(Arc::clone(&endpoint)));
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
@@ -108,7 +122,7 @@ impl Endpoints {
         }
         let key = endpoint.key();
         if let Some(of_pod) = table.by_pod.get_mut(&key) {
-            of_pod.retain(|other| *other != id);
+            of_pod.remove(&(endpoint.sequence, id));
             if of_pod.is_empty() {
                 table.by_pod.remove(&key);
             }
@@ -129,6 +143,7 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use super::Endpoints;
+    use crate::endpoint::LocalEndpoint;
     use crate::endpoint::testing::endpoint;
 
     #[test]
@@ -150,6 +165,21 @@ mod tests {
         endpoints.remove(9);
         endpoints.remove(9);
         assert!(endpoints.list().is_empty() && endpoints.of_pod(&web.key()).is_none());
+    }
+
+    #[test]
+    fn the_pod_s_last_sandbox_counts_in_whatever_order_they_are_found() {
+        let (first, second) = (endpoint(9, "c1", "web"), endpoint(7, "c2", "web"));
+        let first = LocalEndpoint { sequence: 1, ..first };
+        let second = LocalEndpoint { sequence: 2, ..second };
+        for order in [[&first, &second], [&second, &first]] {
+            let endpoints = Endpoints::default();
+            for endpoint in order {
+                endpoints.put(endpoint.clone());
+            }
+            assert_eq!(endpoints.of_pod(&first.key()).unwrap().id, 7);
+            assert_eq!(endpoints.next_sequence(), 3);
+        }
     }
 
     #[test]

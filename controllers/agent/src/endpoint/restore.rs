@@ -29,11 +29,10 @@ impl Lifecycle {
             let endpoint = match found {
                 Found::Endpoint(endpoint) => *endpoint,
                 Found::Broken(directory, reason) => {
-                    tracing::warn!(directory = %directory.display(), reason, "removing what is no endpoint");
-                    if let Err(error) = parts.files.discard(&directory) {
-                        tracing::warn!(%error, "could not remove what is no endpoint");
-                    }
-                    continue;
+                    let Some(endpoint) = self.salvage(&directory, &reason, &links)? else {
+                        continue;
+                    };
+                    endpoint
                 }
             };
             if parts.endpoints.of_attachment(&endpoint.attachment()).is_some() {

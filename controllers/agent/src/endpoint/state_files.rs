@@ -25,6 +25,9 @@ struct Record {
     namespace: String,
     pod: String,
     pod_uid: String,
+    /// Nothing in files of agents that knew no difference.
+    #[serde(default)]
+    object_uid: Option<String>,
     container_id: String,
     ifname: String,
     netns: String,
@@ -42,6 +45,8 @@ struct Record {
     service_account: String,
     #[serde(default)]
     named_ports: Vec<NamedPort>,
+    #[serde(default)]
+    sequence: u64,
     #[serde(default)]
     published_uid: Option<String>,
 }
@@ -90,6 +95,18 @@ impl StateFiles {
         }
     }
 
+    /// Keeps a damaged file for whoever wants to know what happened to it.
+    #[expect(clippy::unused_self, reason = "reads like the other verbs of the files")]
+    pub fn set_aside(&self, directory: &Path) -> Result<(), Error> {
+        let path = directory.join("ep.json");
+        match fs::rename(&path, directory.join("ep.json.broken")) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                Err(Error::File { operation: "set aside", path, cause })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Everything that is written down.
     pub fn read_all(&self) -> Result<Vec<Found>, Error> {
         let failed = |cause| Error::File { operation: "list", path: self.root.clone(), cause };
@@ -113,7 +130,8 @@ impl StateFiles {
     }
 }
 
-fn number(directory: &Path) -> Option<u16> {
+/// The endpoint whose directory this is.
+pub(super) fn number(directory: &Path) -> Option<u16> {
     directory.file_name()?.to_str()?.parse().ok()
 }
 
@@ -134,6 +152,7 @@ impl Record {
             namespace: endpoint.namespace,
             pod: endpoint.pod,
             pod_uid: endpoint.pod_uid,
+            object_uid: Some(endpoint.object_uid),
             container_id: endpoint.container_id,
             ifname: endpoint.ifname,
             netns: endpoint.netns,
@@ -148,6 +167,7 @@ impl Record {
             pod_labels: endpoint.pod_labels,
             service_account: endpoint.service_account,
             named_ports: endpoint.named_ports,
+            sequence: endpoint.sequence,
             published_uid: endpoint.published_uid,
         }
     }
@@ -160,6 +180,7 @@ impl Record {
             id: self.id,
             namespace: self.namespace,
             pod: self.pod,
+            object_uid: self.object_uid.unwrap_or_else(|| self.pod_uid.clone()),
             pod_uid: self.pod_uid,
             container_id: self.container_id,
             ifname: self.ifname,
@@ -175,6 +196,7 @@ impl Record {
             pod_labels: self.pod_labels,
             service_account: self.service_account,
             named_ports: self.named_ports,
+            sequence: self.sequence,
             state: EndpointState::Restoring,
             published_uid: self.published_uid,
         })

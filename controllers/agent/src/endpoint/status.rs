@@ -20,7 +20,7 @@ pub fn object(endpoint: &LocalEndpoint, node: &str) -> CiliumEndpoint {
                 api_version: "v1".to_owned(),
                 kind: "Pod".to_owned(),
                 name: endpoint.pod.clone(),
-                uid: endpoint.pod_uid.clone(),
+                uid: endpoint.object_uid.clone(),
                 ..OwnerReference::default()
             }]),
             ..ObjectMeta::default()
@@ -95,7 +95,7 @@ pub fn takeover(
     node_addresses: &[String],
 ) -> Takeover {
     let owners = present.metadata.owner_references.as_deref().unwrap_or_default();
-    if owners.iter().any(|owner| owner.kind == "Pod" && owner.uid != endpoint.pod_uid) {
+    if owners.iter().any(|owner| owner.kind == "Pod" && owner.uid != endpoint.object_uid) {
         return Takeover::Replace;
     }
     let uid = present.metadata.uid.as_deref();

@@ -98,7 +98,7 @@ impl Agent {
             client: client.clone(),
             kinds,
             identities: identities.clone(),
-            ipcache: cache,
+            ipcache: cache.clone(),
         };
         tokio::spawn(enforcer.clone().run(
             sources,
@@ -120,6 +120,7 @@ impl Agent {
             identities,
             ipam,
             nodes,
+            ipcache: cache,
             enforcer,
             datapath,
             map,

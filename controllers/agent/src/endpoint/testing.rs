@@ -14,6 +14,7 @@ pub(crate) fn endpoint(id: u16, container: &str, pod: &str) -> LocalEndpoint {
         namespace: "default".into(),
         pod: pod.into(),
         pod_uid: format!("uid-of-{pod}"),
+        object_uid: format!("uid-of-{pod}"),
         container_id: container.into(),
         ifname: "eth0".into(),
         netns: "/run/netns/x".into(),
@@ -28,6 +29,7 @@ pub(crate) fn endpoint(id: u16, container: &str, pod: &str) -> LocalEndpoint {
         pod_labels: [("app".to_owned(), pod.to_owned())].into(),
         service_account: "default".into(),
         named_ports: vec![NamedPort { name: "http".into(), port: 80, protocol: "TCP".into() }],
+        sequence: id.into(),
         state: EndpointState::Ready,
         published_uid: None,
     }

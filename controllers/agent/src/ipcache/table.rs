@@ -62,6 +62,8 @@ pub(super) struct Table {
 pub(super) struct Touched {
     pub(super) prefixes: BTreeSet<Prefix>,
     pub(super) names: bool,
+    /// Addresses of this node's endpoints that the cluster does not list any more.
+    pub(super) unlisted: Vec<IpAddr>,
 }
 
 impl Table {
@@ -77,6 +79,9 @@ impl Table {
                     self.claims.remove(prefix);
                 }
                 touched.prefixes.insert(*prefix);
+            }
+            if matches!(origin, Origin::Cluster(_)) && self.only_local(prefix) {
+                touched.unlisted.push(prefix.0);
             }
         }
         for (prefix, value) in &said.prefixes {
@@ -102,6 +107,13 @@ impl Table {
             self.by_origin.insert(origin.clone(), (prefixes, said.ports));
         }
         touched
+    }
+
+    /// Whether a local endpoint has this address, and no slice says so.
+    fn only_local(&self, prefix: &Prefix) -> bool {
+        let claims = self.claims.get(prefix).map(Vec::as_slice).unwrap_or_default();
+        let said_by = |is: fn(&Origin) -> bool| claims.iter().any(|(who, _)| is(who));
+        said_by(|who| *who == Origin::Local) && !said_by(|who| matches!(who, Origin::Cluster(_)))
     }
 
     fn count_names(&mut self, old: &[PodPort], new: &[PodPort]) -> bool {
@@ -206,6 +218,20 @@ mod tests {
         assert_eq!(identity(&table, pod), Some(400));
         table.set(&Origin::Policy, said(&[(pod, 1 << 24)]));
         assert_eq!(identity(&table, pod), Some(400), "a policy's prefix is what is left");
+    }
+
+    #[test]
+    fn an_own_address_that_no_slice_has_any_more_is_told() {
+        let (mut table, pod) = (Table::default(), "10.0.0.1/32");
+        let other = "10.0.0.2/32";
+        table.set(&slice("a"), said(&[(pod, 300), (other, 300)]));
+        table.set(&Origin::Local, said(&[(pod, 300)]));
+        table.set(&slice("b"), said(&[(pod, 300)]));
+        assert!(table.set(&slice("a"), said(&[])).unlisted.is_empty(), "it has only moved");
+        assert_eq!(table.set(&slice("b"), said(&[])).unlisted, [prefix(pod).0]);
+        table.set(&slice("b"), said(&[(pod, 300)]));
+        assert!(table.set(&Origin::Local, said(&[])).unlisted.is_empty());
+        assert!(table.set(&slice("b"), said(&[])).unlisted.is_empty(), "it is not ours any more");
     }
 
     #[test]

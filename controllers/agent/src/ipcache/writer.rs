@@ -116,8 +116,12 @@ fn cluster(client: kube::Client, slices: bool) -> Cluster {
 impl Writer {
     fn take(&mut self, origin: &Origin, said: Said) {
         let cache = self.cache.clone();
-        let Touched { prefixes, names } = cache.table(|table| table.set(origin, said));
+        let Touched { prefixes, names, unlisted } = cache.table(|table| table.set(origin, said));
         self.pending.extend(prefixes);
+        for address in unlisted {
+            // Before pods are looked after there is nobody to tell.
+            let _ = self.cache.0.unlisted.send(address);
+        }
         if names {
             self.cache.0.names.send_replace(Arc::new(cache.table(|table| table.named_ports())));
         }

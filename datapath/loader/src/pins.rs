@@ -6,7 +6,6 @@
 //! is replaced empty, and whoever owns it fills it again.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use cilia_maps::conntrack::{CtEntry, Tuple4, Tuple6};
@@ -191,18 +190,8 @@ impl Pins {
     /// Copies the entries of maps that got another size.
     pub(crate) fn carry_over(&self, outgrown: &[Outgrown]) -> Result<(), Error> {
         for Outgrown { name, old } in outgrown {
-            let new = self.require(name)?;
-            let (mut copied, mut refused) = (0u64, 0u64);
-            old.for_each(|key, value| match new.update(key, value) {
-                Ok(()) => copied += 1,
-                Err(_) => refused += 1,
-            })
-            .map_err(|source| Error::Map {
-                operation: "list",
-                map: (*name).into(),
-                source,
-            })?;
-            tracing::info!(map = name, copied, refused, "entries copied");
+            let refused = copy(old, &self.require(name)?, name)?;
+            tracing::info!(map = name, refused, "entries copied");
         }
         Ok(())
     }
@@ -211,19 +200,53 @@ impl Pins {
     pub(crate) fn policy_map(&self, endpoint: u16, sizes: &MapSizes) -> Result<RawMap, Error> {
         let name = policy_name(endpoint);
         let wanted = policy_shape(sizes);
-        let old = self.open(&name)?;
-        if let Some(map) = old {
-            if fate(map.shape, wanted) == Fate::Keep {
-                return Ok(map);
-            }
-            tracing::warn!(map = name, "pinned policy map does not fit; it is replaced");
-            self.remove(&name)?;
-        }
         let failed = |source| Error::CreateMap { map: name.clone(), source };
-        let fd = sys::map_create(&name, wanted).map_err(failed)?;
-        let path = self.path(&name);
-        sys::pin(fd.as_fd(), &path).map_err(|source| pin_error("make", &path, source))?;
-        RawMap::new(fd).map_err(failed)
+        let make = || sys::map_create(&name, wanted).and_then(RawMap::new).map_err(failed);
+        let Some(old) = self.open(&name)? else {
+            let new = make()?;
+            self.pin(&new, &name)?;
+            return Ok(new);
+        };
+        match fate(old.shape, wanted) {
+            Fate::Keep => return Ok(old),
+            Fate::Replace => {
+                tracing::warn!(map = name, "pinned policy map has another layout; it is replaced");
+                let new = make()?;
+                self.swap(&new, &name)?;
+                return Ok(new);
+            }
+            Fate::CopyInto => {}
+        }
+        // The endpoint keeps the old map until the new one says the same.
+        let new = make()?;
+        let refused = copy(&old, &new, &name)?;
+        if refused > 0 {
+            tracing::warn!(
+                map = name,
+                size = wanted.max_entries,
+                refused,
+                "policy does not fit into the wanted size; its map stays as it is"
+            );
+            return Ok(old);
+        }
+        self.swap(&new, &name)?;
+        Ok(new)
+    }
+
+    fn pin(&self, map: &RawMap, name: &str) -> Result<(), Error> {
+        let path = self.path(name);
+        sys::pin(map.fd(), &path).map_err(|source| pin_error("make", &path, source))
+    }
+
+    /// Pins a map under a name in place of what is there, atomically.
+    fn swap(&self, map: &RawMap, name: &str) -> Result<(), Error> {
+        let aside = format!("{name}_new");
+        // What a swap that was interrupted left.
+        self.remove(&aside)?;
+        self.pin(map, &aside)?;
+        let path = self.path(name);
+        std::fs::rename(self.path(&aside), &path)
+            .map_err(|source| pin_error("replace", &path, source))
     }
 
     /// Endpoints that have a pinned policy map.
@@ -238,6 +261,14 @@ impl Pins {
         endpoints.sort_unstable();
         Ok(endpoints)
     }
+}
+
+/// Copies every entry of a map; says how many the other one did not take.
+fn copy(from: &RawMap, to: &RawMap, name: &str) -> Result<u64, Error> {
+    let mut refused = 0;
+    from.for_each(|key, value| refused += u64::from(to.update(key, value).is_err()))
+        .map_err(|source| Error::Map { operation: "list", map: name.into(), source })?;
+    Ok(refused)
 }
 
 /// The name of an endpoint's policy map.

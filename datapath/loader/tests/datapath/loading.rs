@@ -43,6 +43,31 @@ fn a_restart_keeps_what_is_in_the_maps() {
 }
 
 #[test]
+fn policies_keep_their_entries_in_maps_of_another_size() {
+    let bpf = BpfFs::mount();
+    let sized = |policy| bpf.load_sized(NodeConfig::default(), MapSizes { policy, ..small() });
+    let key = |port| PolicyKey::port(300, false, 6, port);
+    let entry = |port: u16| PolicyEntry { deny: port == 81, cookie: port.into() };
+    let want: Vec<_> = [80, 81, 443].map(|port| (key(port), entry(port))).into();
+    let first = sized(1024);
+    for (key, entry) in &want {
+        first.policy(7).unwrap().upsert(key, entry).unwrap();
+    }
+    drop(first);
+    // Three entries do not fit into two: the map stays, rather than lose what it denies.
+    for (policy, size) in [(2048, 2048), (512, 512), (2, 512), (512, 512)] {
+        let datapath = sized(policy);
+        let map = datapath.policy(7).unwrap();
+        assert_eq!(map.max_entries(), size, "{policy} wanted");
+        let mut entries = map.entries().unwrap();
+        entries.sort_unstable_by_key(|(key, _)| *key);
+        assert_eq!(entries, want, "{policy} wanted");
+        assert_eq!(datapath.policies().unwrap(), [7]);
+        assert!(!pins(&bpf).keys().any(|name| name.ends_with("_new")));
+    }
+}
+
+#[test]
 fn another_file_system_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let config = cilia_loader::Config {

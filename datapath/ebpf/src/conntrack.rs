@@ -253,14 +253,14 @@ fn enter_new(s: &mut Scratch, direction: u32) -> u32 {
     u32::from(enter(s))
 }
 
-/// The backend that a service's connection has, and 0 if it must be chosen: it is new, or begins
-/// again. Leaves the key filled for [`enter_service`].
+/// The backend that a service's connection has, and 0 if it must be chosen: it is new, begins
+/// again, or was with another service that had this address before. Leaves the key filled for [`enter_service`].
 #[inline(never)]
 pub fn lookup_service(s: &mut Scratch) -> u32 {
     s.ct.now = skb::seconds();
     fill_key(s, flags::SERVICE);
     let Some(entry) = find(s) else { return 0 };
-    if opens(s) && entry.flags & CLOSING != 0 {
+    if entry.rev_nat_index != s.rev_nat_index || (opens(s) && entry.flags & CLOSING != 0) {
         return 0;
     }
     let tcp = s.flow.proto == TCP;

@@ -1,11 +1,14 @@
 //! Fragments: the first one has the ports, the later ones find them here.
+//!
+//! An IPv6 datagram whose first fragment has extension heads before the protocol has two entries:
+//! later fragments name the first of those heads, under which they find the protocol's number.
 
 use cilia_maps::reason;
 
-use crate::maps;
-use crate::parse::{ICMP, ICMPV6, icmp_type_of_later};
+use crate::parse::{ICMP, ICMPV6, is_extension};
 use crate::scratch::Scratch;
 use crate::verdict::{Drop, count};
+use crate::{icmp, maps};
 
 /// Direction of a counter that has none.
 const NO_DIRECTION: u8 = 0;
@@ -39,12 +42,27 @@ pub fn remember(s: &mut Scratch) {
     };
     let reason = if kept { reason::FRAGMENT } else { reason::FRAGMENT_UPDATE_FAILED };
     count(s, reason, NO_DIRECTION, 0);
+    if s.v6() && s.fragment_next != s.proto {
+        s.frag6_key.proto = s.fragment_next;
+        s.frag_ports.sport = s.proto.into();
+        s.frag_ports.dport = 0;
+        // Without it the later fragments are dropped, as without the other.
+        let _ = maps::set(&maps::FRAG6, &raw const s.frag6_key, &raw const s.frag_ports);
+    }
 }
 
 /// Gives a later fragment the ports of its datagram.
 #[inline(always)]
 pub fn recall(s: &mut Scratch) -> Result<(), Drop> {
     fill_key(s);
+    if s.v6() && is_extension(s.proto) {
+        let Some(place) = maps::get(&maps::FRAG6, &raw const s.frag6_key) else {
+            return Err(Drop(reason::FRAG_NOT_FOUND));
+        };
+        s.proto = place.sport as u8;
+        s.flow.proto = s.proto;
+        s.frag6_key.proto = s.proto;
+    }
     let ports = if s.v6() {
         maps::get(&maps::FRAG6, &raw const s.frag6_key)
     } else {
@@ -56,7 +74,7 @@ pub fn recall(s: &mut Scratch) -> Result<(), Drop> {
     s.flow.sport = ports.sport;
     s.flow.dport = ports.dport;
     if matches!(s.proto, ICMP | ICMPV6) {
-        s.icmp_type = icmp_type_of_later(s);
+        s.icmp_type = icmp::type_of_later(s);
     }
     count(s, reason::FRAGMENT, NO_DIRECTION, 0);
     Ok(())

@@ -3,6 +3,7 @@
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 use cilia_maps::config::NodeConfig;
+use cilia_maps::conntrack::entry_flags;
 use cilia_maps::event::point;
 use cilia_maps::{metrics, reason};
 
@@ -10,7 +11,7 @@ use crate::parse::{self, UDP};
 use crate::scratch::Scratch;
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, count, finish};
-use crate::{conntrack, deliver, encap, events, ipcache, lb, maps, policy, reject};
+use crate::{conntrack, deliver, encap, events, icmp, ipcache, lb, maps, policy, reject};
 
 #[classifier]
 pub fn cil_from_container(ctx: TcContext) -> i32 {
@@ -27,8 +28,12 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
         return Ok(Verdict::PASS);
     }
     let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
-    parse::packet(skb, s)?;
-    if parse::is_link_control(s, &config.router_v6) {
+    if parse::is_off(skb, config) {
+        return Err(Drop(reason::UNKNOWN_L3));
+    }
+    parse::packet(skb, s, config)?;
+    icmp::keep_to_own(s);
+    if icmp::is_link_control(s, &config.router_v6)? {
         return Ok(Verdict::PASS);
     }
     // The endpoint is the one whose address it is, if this is its device.
@@ -82,6 +87,15 @@ fn forward(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Outcome {
     {
         events::trace(skb, s, config, point::TO_OVERLAY, status);
         return encap::send(skb, config, remote, s.src_label);
+    }
+    // What a node asked through the tunnel is answered through it: on the way outside, the answer
+    // would be given the address of this node.
+    if s.ct.flags & entry_flags::FROM_TUNNEL != 0
+        && let Some(remote) = remote
+        && encap::is_node(remote)
+    {
+        events::trace(skb, s, config, point::TO_OVERLAY, status);
+        return encap::send_to_node(skb, s, config);
     }
     events::trace(skb, s, config, point::TO_STACK, status);
     Ok(Verdict::PASS)

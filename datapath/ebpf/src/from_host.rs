@@ -30,13 +30,7 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
         return Ok(Verdict::PASS);
     }
     // What the stack forwards for a pod keeps the pod's identity.
-    s.src_label = match ipcache::local(s, s.saddr) {
-        Some(sender) => ipcache::local_label(sender),
-        None => {
-            let remote = ipcache::remote(s, s.saddr);
-            ipcache::label(s, config, remote)
-        }
-    };
+    s.src_label = ipcache::forwarded(skb, s, config)?;
     match ipcache::remote(s, s.daddr) {
         Some(remote) if encap::is_tunnelled(remote) => {
             s.dst_label = remote.sec_identity;

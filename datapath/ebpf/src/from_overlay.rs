@@ -26,7 +26,7 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     s.from_tunnel = 1;
     let id = skb.tunnel_id().ok_or(Drop(reason::NO_TUNNEL_KEY))?;
     s.src_label = id;
-    parse::packet(skb, s)?;
+    parse::packet(skb, s, config)?;
     s.src_label = sender(s, config, id)?;
     let receiver = ipcache::local(s, s.daddr).ok_or(Drop(reason::UNROUTABLE))?;
     if ipcache::is_host(receiver) {

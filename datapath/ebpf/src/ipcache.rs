@@ -2,12 +2,13 @@
 
 use cilia_maps::config::NodeConfig;
 use cilia_maps::endpoint::EndpointInfo;
-use cilia_maps::identity;
 use cilia_maps::ipcache::{IpcacheKey, RemoteEndpointInfo};
-use cilia_maps::{Address, FAMILY_V6};
+use cilia_maps::{Address, FAMILY_V6, identity, reason};
 
-use crate::maps;
 use crate::scratch::Scratch;
+use crate::skb::Skb;
+use crate::verdict::Drop;
+use crate::{encap, maps};
 
 /// Bits of a whole key, whichever family: what lies beyond an IPv4 address is zero.
 const WHOLE_KEY: u32 = IpcacheKey::STATIC_BITS + 128;
@@ -66,4 +67,28 @@ pub fn label(s: &Scratch, config: &NodeConfig, info: Option<&RemoteEndpointInfo>
         Some(info) if info.sec_identity != identity::UNKNOWN => info.sec_identity,
         _ => world(s, config),
     }
+}
+
+/// The identity behind the source of a packet that came through the host's stack.
+///
+/// An address alone proves nothing: an endpoint's packet must have come by the endpoint's device,
+/// and that of an endpoint on another node out of the tunnel.
+#[inline(always)]
+pub fn forwarded(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<u32, Drop> {
+    let by = skb.ingress_ifindex();
+    if let Some(sender) = local(s, s.saddr) {
+        if !is_host(sender) && by != sender.ifindex {
+            return Err(Drop(reason::INVALID_SIP));
+        }
+        return Ok(local_label(sender));
+    }
+    let sender = remote(s, s.saddr);
+    if let Some(sender) = sender
+        && encap::is_tunnelled(sender)
+        && config.overlay_ifindex != 0
+        && by != config.overlay_ifindex
+    {
+        return Err(Drop(reason::INVALID_SIP));
+    }
+    Ok(label(s, config, sender))
 }

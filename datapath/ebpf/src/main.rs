@@ -17,6 +17,7 @@ mod frag;
 mod from_container;
 mod from_host;
 mod from_overlay;
+mod icmp;
 mod ipcache;
 mod lb;
 mod maps;

@@ -83,7 +83,7 @@ fn address6(skb: Skb, s: &mut Scratch, end: u32, csum: u32) -> u32 {
         (V6_DESTINATION, &raw const s.daddr)
     };
     let new = &raw const s.nat_addr;
-    if csum != 0 && !skb.l4_csum_addr6(csum, old, new) {
+    if csum != 0 && !skb.l4_csum_addr6(csum, old, new, s.proto == UDP) {
         return reason::CSUM_L4.into();
     }
     if !skb.store::<Address>(L3 + offset, new) {
@@ -162,7 +162,7 @@ fn quoted(skb: Skb, s: &mut Scratch) -> u32 {
         skb.l4_csum_bytes6(csum, old, new)
             && skb.store(s.inner_l3 + V6_DESTINATION, new)
             && (!from_backend
-                || (skb.l4_csum_addr6(csum, old, new) && skb.store(L3 + V6_SOURCE, new)))
+                || (skb.l4_csum_addr6(csum, old, new, false) && skb.store(L3 + V6_SOURCE, new)))
     } else {
         // Inside, address and head checksum change by opposite amounts: the sum over both stays.
         let (old, new) = (s.flow.saddr[0], s.nat_addr[0]);

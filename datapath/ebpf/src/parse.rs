@@ -1,11 +1,12 @@
-//! Reads a packet's heads: addresses, protocol, ports, and what an ICMP error is about.
+//! Reads a packet's heads: addresses, protocol, ports.
 
-use cilia_maps::{Address, FAMILY_V4, FAMILY_V6, reason};
+use cilia_maps::config::NodeConfig;
+use cilia_maps::{FAMILY_V4, FAMILY_V6, reason};
 
-use crate::frag;
-use crate::scratch::{FIRST, LATER, Scratch, WHOLE};
+use crate::scratch::{FIRST, LATER, Scratch};
 use crate::skb::{L3, Skb};
 use crate::verdict::Drop;
+use crate::{frag, icmp};
 
 /// `EtherType`s in network byte order.
 pub const ETH_IPV4: u32 = 0x0800_u16.to_be() as u32;
@@ -20,7 +21,7 @@ pub const SCTP: u8 = 132;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
+pub const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
 
@@ -30,29 +31,10 @@ pub const TCP_RST: u8 = 4;
 pub const TCP_ACK: u8 = 16;
 const TCP_FLAGS_OFFSET: u32 = 13;
 
-pub const ICMP_UNREACHABLE: u8 = 3;
-pub const ICMP_FRAG_NEEDED: u8 = 4;
-const ICMP_ECHO: u8 = 8;
-const ICMP_ECHO_REPLY: u8 = 0;
-const ICMP_TIME_EXCEEDED: u8 = 11;
-const ICMP_PARAMETER: u8 = 12;
-const ICMP6_LAST_ERROR: u8 = 4;
-const ICMP6_ECHO: u8 = 128;
-const ICMP6_ECHO_REPLY: u8 = 129;
-const ICMP6_FIRST_LISTENER: u8 = 130;
-const ICMP6_LAST_LISTENER: u8 = 132;
-const ICMP6_FIRST_ND: u8 = 133;
-const ICMP6_LAST_ND: u8 = 137;
-const ICMP6_LISTENER_V2: u8 = 143;
-/// Neighbour discovery has it, and nothing that a router forwarded.
-const ON_LINK: u8 = 255;
-/// Size of an ICMP head, after which an error quotes a packet.
-const ICMP_HEAD: u32 = 8;
-
-const IPV4_HEAD: u32 = 20;
-const IPV6_HEAD: u32 = 40;
-const FRAGMENT_HEAD: u32 = 8;
-const V4_OFFSET_MASK: u16 = 0x1fff;
+pub const IPV4_HEAD: u32 = 20;
+pub const IPV6_HEAD: u32 = 40;
+pub const FRAGMENT_HEAD: u32 = 8;
+pub const V4_OFFSET_MASK: u16 = 0x1fff;
 const V4_MORE: u16 = 0x2000;
 const V6_MORE: u16 = 1;
 /// Extension heads before the protocol that are looked through.
@@ -60,59 +42,59 @@ const MAX_EXTENSIONS: u32 = 6;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Ipv4Head {
-    version_ihl: u8,
-    tos: u8,
-    len: u16,
-    id: u16,
-    fragment: u16,
-    ttl: u8,
-    proto: u8,
-    check: u16,
-    saddr: u32,
-    daddr: u32,
+pub struct Ipv4Head {
+    pub version_ihl: u8,
+    pub tos: u8,
+    pub len: u16,
+    pub id: u16,
+    pub fragment: u16,
+    pub ttl: u8,
+    pub proto: u8,
+    pub check: u16,
+    pub saddr: u32,
+    pub daddr: u32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Ipv6Head {
-    version: u32,
-    payload: u16,
-    next: u8,
-    hop_limit: u8,
-    saddr: [u32; 4],
-    daddr: [u32; 4],
+pub struct Ipv6Head {
+    pub version: u32,
+    pub payload: u16,
+    pub next: u8,
+    pub hop_limit: u8,
+    pub saddr: [u32; 4],
+    pub daddr: [u32; 4],
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct FragmentHead {
-    next: u8,
-    reserved: u8,
-    offset: u16,
-    id: u32,
+pub struct FragmentHead {
+    pub next: u8,
+    pub reserved: u8,
+    pub offset: u16,
+    pub id: u32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct IcmpHead {
-    kind: u8,
-    code: u8,
-    check: u16,
-    id: u16,
-    sequence: u16,
+pub struct Ports {
+    pub source: u16,
+    pub destination: u16,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Ports {
-    source: u16,
-    destination: u16,
+/// Whether the packet is of a family that the node does without.
+#[inline(always)]
+pub fn is_off(skb: Skb, config: &NodeConfig) -> bool {
+    match skb.protocol() {
+        ETH_IPV4 => config.flags & NodeConfig::IPV4 == 0,
+        ETH_IPV6 => config.flags & NodeConfig::IPV6 == 0,
+        _ => false,
+    }
 }
 
 /// Reads the whole packet: addresses, then what conntrack and policy need.
 #[inline(always)]
-pub fn packet(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
+pub fn packet(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<(), Drop> {
     addresses(skb, s)?;
     s.flow.saddr = s.saddr;
     s.flow.daddr = s.daddr;
@@ -122,7 +104,7 @@ pub fn packet(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
     if s.fragment == LATER {
         return frag::recall(s);
     }
-    transport(skb, s)?;
+    transport(skb, s, config)?;
     if s.fragment == FIRST {
         frag::remember(s);
     }
@@ -183,6 +165,7 @@ fn ipv6(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
                     s.fragment = FIRST;
                 }
                 s.frag6_key.id = head.id;
+                s.fragment_next = head.next;
                 next = head.next;
                 offset += FRAGMENT_HEAD;
                 if s.fragment == LATER {
@@ -203,7 +186,8 @@ fn ipv6(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
             _ => break,
         }
     }
-    if matches!(next, FRAGMENT | HOP_BY_HOP | ROUTING | DESTINATION | AUTHENTICATION) {
+    // Extension heads of a later fragment were in the first one.
+    if s.fragment != LATER && is_extension(next) {
         return Err(Drop(reason::INVALID_EXTHDR));
     }
     s.proto = next;
@@ -211,8 +195,14 @@ fn ipv6(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
     Ok(())
 }
 
+/// Whether a number that a protocol's is expected for means an extension head.
 #[inline(always)]
-fn transport(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
+pub fn is_extension(next: u8) -> bool {
+    matches!(next, FRAGMENT | HOP_BY_HOP | ROUTING | DESTINATION | AUTHENTICATION)
+}
+
+#[inline(always)]
+fn transport(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<(), Drop> {
     match s.proto {
         TCP | UDP | SCTP => {
             let ports: Ports = skb.load(s.l4).ok_or(Drop(reason::CT_INVALID_HDR))?;
@@ -224,123 +214,11 @@ fn transport(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
             }
             Ok(())
         }
-        ICMP | ICMPV6 => icmp(skb, s),
+        ICMP | ICMPV6 => icmp::read(skb, s),
+        // Without ports, one connection for all between two addresses.
+        _ if config.flags & NodeConfig::EXTENDED_PROTOCOLS != 0 => Ok(()),
         _ => Err(Drop(reason::CT_UNKNOWN_PROTO)),
     }
-}
-
-#[inline(always)]
-fn icmp(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
-    let head: IcmpHead = skb.load(s.l4).ok_or(Drop(reason::CT_INVALID_HDR))?;
-    s.icmp_type = head.kind;
-    s.icmp_code = head.code;
-    echo(s, head.kind, head.id);
-    let v6 = s.proto == ICMPV6;
-    let error = if v6 {
-        head.kind <= ICMP6_LAST_ERROR
-    } else {
-        matches!(head.kind, ICMP_UNREACHABLE | ICMP_TIME_EXCEEDED | ICMP_PARAMETER)
-    };
-    if error {
-        // An error whose quote cannot be read is a packet like any other, for policy to judge.
-        let _ = if v6 { quoted6(skb, s) } else { quoted4(skb, s) };
-    }
-    Ok(())
-}
-
-/// The identifier of an echo stands for the port of the side that asks.
-#[inline(always)]
-fn echo(s: &mut Scratch, kind: u8, id: u16) {
-    let v6 = s.flow.proto == ICMPV6;
-    if kind == (if v6 { ICMP6_ECHO } else { ICMP_ECHO }) {
-        s.flow.sport = id;
-    } else if kind == (if v6 { ICMP6_ECHO_REPLY } else { ICMP_ECHO_REPLY }) {
-        s.flow.dport = id;
-    }
-}
-
-#[inline(always)]
-fn quoted4(skb: Skb, s: &mut Scratch) -> Option<()> {
-    let l3 = s.l4 + ICMP_HEAD;
-    let head: Ipv4Head = skb.load(l3)?;
-    let head_len = u32::from(head.version_ihl & 0xf) * 4;
-    if head_len < IPV4_HEAD || u16::from_be(head.fragment) & V4_OFFSET_MASK != 0 {
-        return None;
-    }
-    quoted_ports(skb, s, l3 + head_len, head.proto)?;
-    s.flow.saddr = [head.daddr, 0, 0, 0];
-    s.flow.daddr = [head.saddr, 0, 0, 0];
-    s.inner_l3 = l3;
-    Some(())
-}
-
-#[inline(always)]
-fn quoted6(skb: Skb, s: &mut Scratch) -> Option<()> {
-    let l3 = s.l4 + ICMP_HEAD;
-    let head: Ipv6Head = skb.load(l3)?;
-    let mut proto = head.next;
-    let mut l4 = l3 + IPV6_HEAD;
-    if proto == FRAGMENT {
-        let fragment: FragmentHead = skb.load(l4)?;
-        if u16::from_be(fragment.offset) & !7 != 0 {
-            return None;
-        }
-        proto = fragment.next;
-        l4 += FRAGMENT_HEAD;
-    }
-    quoted_ports(skb, s, l4, proto)?;
-    s.flow.saddr = head.daddr;
-    s.flow.daddr = head.saddr;
-    s.inner_l3 = l3;
-    Some(())
-}
-
-/// Reads the ports of a quoted packet, turned round.
-#[inline(always)]
-fn quoted_ports(skb: Skb, s: &mut Scratch, l4: u32, proto: u8) -> Option<()> {
-    match proto {
-        TCP | UDP | SCTP => {
-            let ports: Ports = skb.load(l4)?;
-            s.flow.sport = ports.destination;
-            s.flow.dport = ports.source;
-        }
-        ICMP | ICMPV6 => {
-            let head: IcmpHead = skb.load(l4)?;
-            s.flow.proto = proto;
-            echo(s, head.kind, head.id);
-            let sport = s.flow.sport;
-            s.flow.sport = s.flow.dport;
-            s.flow.dport = sport;
-        }
-        _ => return None,
-    }
-    s.flow.proto = proto;
-    s.inner_l4 = l4;
-    Some(())
-}
-
-/// Whether the packet is neighbour discovery by a node on this link.
-#[inline(always)]
-pub fn is_neighbour_discovery(s: &Scratch) -> bool {
-    is_icmp6(s)
-        && s.hop_limit == ON_LINK
-        && s.icmp_type >= ICMP6_FIRST_ND
-        && s.icmp_type <= ICMP6_LAST_ND
-}
-
-/// Whether the packet is about this link only, so that no policy is about it: neighbour discovery
-/// with the link or the router, multicast listener reports.
-#[inline(always)]
-pub fn is_link_control(s: &Scratch, router: &Address) -> bool {
-    let listener = s.icmp_type == ICMP6_LISTENER_V2
-        || (s.icmp_type >= ICMP6_FIRST_LISTENER && s.icmp_type <= ICMP6_LAST_LISTENER);
-    (is_neighbour_discovery(s) && (is_link_scope(s) || s.daddr == *router))
-        || (is_icmp6(s) && listener && is_link_scope(s))
-}
-
-#[inline(always)]
-fn is_icmp6(s: &Scratch) -> bool {
-    s.proto == ICMPV6 && s.fragment == WHOLE
 }
 
 /// Whether the destination is an address that routers do not forward to.
@@ -351,17 +229,5 @@ pub fn is_link_scope(s: &Scratch) -> bool {
         (a == 0xff && b & 0xf <= 2) || (a == 0xfe && b & 0xc0 == 0x80)
     } else {
         (a == 224 && b == 0 && c == 0) || (a == 169 && b == 254) || a & b & c & d == 255
-    }
-}
-
-/// The ICMP type that a later fragment's datagram has, as far as its ports tell.
-#[inline(always)]
-pub fn icmp_type_of_later(s: &Scratch) -> u8 {
-    let asks = s.flow.dport == 0;
-    match (s.proto == ICMPV6, asks) {
-        (false, true) => ICMP_ECHO,
-        (false, false) => ICMP_ECHO_REPLY,
-        (true, true) => ICMP6_ECHO,
-        (true, false) => ICMP6_ECHO_REPLY,
     }
 }

@@ -4,7 +4,8 @@ use cilia_maps::config::NodeConfig;
 use cilia_maps::policy::{PolicyEntry, PolicyKey, matched};
 use cilia_maps::reason;
 
-use crate::parse::{ICMP, ICMP_FRAG_NEEDED, ICMP_UNREACHABLE, ICMPV6};
+use crate::icmp::{FRAG_NEEDED, UNREACHABLE};
+use crate::parse::{ICMP, ICMPV6};
 use crate::scratch::Scratch;
 use crate::skb::Skb;
 use crate::verdict::Drop;
@@ -29,8 +30,8 @@ pub fn enforce(
     status: u32,
 ) -> Result<(), Drop> {
     let frag_needed = s.proto == ICMP
-        && s.icmp_type == ICMP_UNREACHABLE
-        && s.icmp_code == ICMP_FRAG_NEEDED
+        && s.icmp_type == UNREACHABLE
+        && s.icmp_code == FRAG_NEEDED
         && config.flags & NodeConfig::ALLOW_FRAG_NEEDED != 0;
     if frag_needed {
         return Ok(());

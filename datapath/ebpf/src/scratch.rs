@@ -110,6 +110,8 @@ pub struct Scratch {
     pub proto: u8,
     pub family: u8,
     pub fragment: u8,
+    /// What follows an IPv6 packet's fragment head.
+    pub fragment_next: u8,
     pub tcp_flags: u8,
     pub icmp_type: u8,
     pub icmp_code: u8,

@@ -47,6 +47,8 @@ impl Skb {
         protocol,
         /// Device at whose hook this is.
         ifindex,
+        /// Device by which it came to this host, 0 for one that was made here.
+        ingress_ifindex,
         /// Whom the frame was for.
         pkt_type
     );
@@ -114,9 +116,15 @@ impl Skb {
 
     /// Corrects an L4 checksum for a changed IPv6 address of the pseudo head.
     #[inline(always)]
-    pub fn l4_csum_addr6(self, offset: u32, from: *const Address, to: *const Address) -> bool {
+    pub fn l4_csum_addr6(
+        self,
+        offset: u32,
+        from: *const Address,
+        to: *const Address,
+        udp: bool,
+    ) -> bool {
         let difference = difference(from, to);
-        let flags = u64::from(BPF_F_PSEUDO_HDR);
+        let flags = u64::from(BPF_F_PSEUDO_HDR) | zero_means_none(udp);
         // SAFETY: no pointers but the context.
         unsafe {
             helpers::bpf_l4_csum_replace(self.0, offset, 0, difference, flags | CSUM_IPV6) == 0

@@ -9,7 +9,7 @@ use crate::parse;
 use crate::scratch::Scratch;
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, finish};
-use crate::{deliver, ipcache, maps};
+use crate::{deliver, icmp, ipcache, maps};
 
 #[classifier]
 pub fn cil_to_container(ctx: TcContext) -> i32 {
@@ -26,18 +26,12 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
         return Ok(Verdict::PASS);
     }
     let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
-    parse::packet(skb, s)?;
+    parse::packet(skb, s, config)?;
     // What the host sends on the link itself is not for any one endpoint.
-    if parse::is_neighbour_discovery(s) || parse::is_link_scope(s) {
+    if icmp::is_neighbour_discovery(s) || parse::is_link_scope(s) {
         return Ok(Verdict::PASS);
     }
-    s.src_label = match ipcache::local(s, s.saddr) {
-        Some(sender) => ipcache::local_label(sender),
-        None => {
-            let remote = ipcache::remote(s, s.saddr);
-            ipcache::label(s, config, remote)
-        }
-    };
+    s.src_label = ipcache::forwarded(skb, s, config)?;
     let receiver = ipcache::local(s, s.daddr).ok_or(Drop(reason::UNROUTABLE))?;
     if receiver.ifindex != skb.ifindex() {
         return Err(Drop(reason::UNROUTABLE));

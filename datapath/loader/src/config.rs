@@ -25,6 +25,7 @@ pub struct Config {
 /// A node, as its programs need to know it. Values other than zero are filled in field by field
 /// over `NodeConfig::default()`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct NodeConfig {
     /// Interface index of `cilium_host`.
     pub host_ifindex: u32,
@@ -44,6 +45,8 @@ pub struct NodeConfig {
     pub trace: bool,
     /// Let ICMP fragmentation-needed pass before policy.
     pub allow_icmp_frag_needed: bool,
+    /// Forward protocols that are not TCP, UDP, SCTP or ICMP too, tracked by their addresses.
+    pub extended_protocols: bool,
     /// The tunnel's UDP port, to which no endpoint may send by itself.
     pub tunnel_port: u16,
 }
@@ -60,6 +63,7 @@ impl Default for NodeConfig {
             policy_audit: false,
             trace: false,
             allow_icmp_frag_needed: true,
+            extended_protocols: false,
             tunnel_port: 8472,
         }
     }
@@ -73,6 +77,7 @@ impl NodeConfig {
             (self.policy_audit, kernel::NodeConfig::AUDIT),
             (self.trace, kernel::NodeConfig::TRACE),
             (self.allow_icmp_frag_needed, kernel::NodeConfig::ALLOW_FRAG_NEEDED),
+            (self.extended_protocols, kernel::NodeConfig::EXTENDED_PROTOCOLS),
         ];
         kernel::NodeConfig {
             flags: flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum(),

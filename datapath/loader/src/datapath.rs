@@ -212,9 +212,21 @@ impl Datapath {
     /// gives the verdict and the packet as it left the program: what `cilia` and the tests ask to
     /// see what would become of a packet. Maps and counters change as with a real packet.
     pub fn run(&self, hook: Hook, ifindex: u32, packet: &[u8]) -> Result<(u32, Vec<u8>), Error> {
+        self.run_forwarded(hook, ifindex, 0, packet)
+    }
+
+    /// As [`Self::run`], for a packet that came into the host by another device.
+    pub fn run_forwarded(
+        &self,
+        hook: Hook,
+        ifindex: u32,
+        came_by: u32,
+        packet: &[u8],
+    ) -> Result<(u32, Vec<u8>), Error> {
         // struct __sk_buff: `ingress_ifindex` is word 9, `ifindex` word 10.
         const WORDS: usize = 48;
         let mut context = [0u8; WORDS * 4];
+        context[36..40].copy_from_slice(&came_by.to_ne_bytes());
         context[40..44].copy_from_slice(&ifindex.to_ne_bytes());
         sys::test_run(self.program(hook)?, packet, &context)
             .map_err(|source| Error::Run { program: hook.program(), source })

@@ -39,4 +39,6 @@ impl NodeConfig {
     pub const TRACE: u32 = 8;
     /// ICMP fragmentation-needed passes before policy.
     pub const ALLOW_FRAG_NEEDED: u32 = 16;
+    /// Protocols without ports are forwarded, tracked by their addresses.
+    pub const EXTENDED_PROTOCOLS: u32 = 32;
 }

@@ -34,7 +34,8 @@ pub struct Frag6Key {
     pub daddr: [u32; 4],
 }
 
-/// Value of both: `LRU_HASH`, 4 bytes, 8192 entries; owner: the programs.
+/// Value of both: `LRU_HASH`, 4 bytes, 8192 entries; owner: the programs. In the entry of an IPv6
+/// extension head, which stands before the protocol, `sport` is the protocol's number.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FragPorts {

@@ -14,3 +14,5 @@ pub const KUBE_APISERVER: u32 = 7;
 pub const WORLD_IPV4: u32 = 9;
 /// Outside by IPv6, with both families on.
 pub const WORLD_IPV6: u32 = 10;
+/// The top eight bits of identities of other nodes, which only the node that made them knows.
+pub const SCOPE_NODES: u32 = 2;

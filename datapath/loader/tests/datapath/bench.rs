@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use cilia_loader::{
-    Backend, BackendState, Datapath, EndpointInfo, Event, Events, Frontend, Hook, NodeConfig,
-    PolicyEntry, PolicyKey, RemoteEndpoint, ServiceEntry, ServiceKey,
+    Backend, BackendState, Config, Datapath, EndpointInfo, Event, Events, Frontend, Hook,
+    NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint, ServiceEntry, ServiceKey,
 };
 
 use crate::bpffs::BpfFs;
@@ -47,9 +47,16 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 
 impl Bench {
     pub(crate) fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// With another configuration than the usual one.
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         let bpf = BpfFs::mount();
-        let router_v6 = Some("fd00::1".parse().unwrap());
-        let datapath = bpf.load(NodeConfig { router_v6, ..NodeConfig::default() });
+        let mut config = bpf.config();
+        config.node.router_v6 = Some("fd00::1".parse().unwrap());
+        change(&mut config);
+        let datapath = bpf.load_config(&config);
         let (mac, node_mac) = (MAC_B, NODE_MAC);
         for (address, id, identity) in [(A4, A, ID_A), (A6, A, ID_A), (B4, B, ID_B), (B6, B, ID_B)]
         {
@@ -75,13 +82,22 @@ impl Bench {
         bench
     }
 
+    /// Changes what the programs know of their node.
+    pub(crate) fn set_node(&self, node: &NodeConfig) {
+        self.netns.run(|| self.datapath.set_node(node)).unwrap();
+    }
+
     pub(crate) fn rule(&self, endpoint: u16, key: PolicyKey, deny: bool) {
         let table = self.datapath.policy(endpoint).unwrap();
         table.upsert(&key, &PolicyEntry { deny, cookie: 0 }).unwrap();
     }
 
     pub(crate) fn run(&self, hook: Hook, frame: &[u8]) -> (u32, Vec<u8>) {
-        self.netns.run(|| self.datapath.run(hook, 1, frame)).unwrap()
+        self.run_by(hook, 0, frame)
+    }
+
+    fn run_by(&self, hook: Hook, came_by: u32, frame: &[u8]) -> (u32, Vec<u8>) {
+        self.netns.run(|| self.datapath.run_forwarded(hook, 1, came_by, frame)).unwrap()
     }
 
     /// The reason of the drop, or what left the program.
@@ -90,9 +106,18 @@ impl Bench {
     }
 
     pub(crate) fn through(&self, hook: Hook, frame: &[u8]) -> Result<(u32, Vec<u8>), u8> {
+        self.through_by(hook, 0, frame)
+    }
+
+    /// What becomes of a packet that came into the host by a device.
+    pub(crate) fn forwarded(&self, hook: Hook, by: u32, packet: &Packet) -> Result<u32, u8> {
+        self.through_by(hook, by, &packet.frame()).map(|(code, _)| code)
+    }
+
+    fn through_by(&self, hook: Hook, by: u32, frame: &[u8]) -> Result<(u32, Vec<u8>), u8> {
         let mut events = self.events.lock().unwrap();
         while events.next().is_some() {}
-        let (code, frame) = self.run(hook, frame);
+        let (code, frame) = self.run_by(hook, by, frame);
         if code != DROP {
             return Ok((code, frame));
         }

@@ -29,8 +29,17 @@ impl BpfFs {
     }
 
     pub(crate) fn load_sized(&self, node: NodeConfig, sizes: MapSizes) -> Datapath {
-        let config = Config { bpf_root: self.path().into(), ipv4: true, ipv6: true, sizes, node };
-        Datapath::load(&config).unwrap_or_else(|error| {
+        self.load_config(&Config { sizes, node, ..self.config() })
+    }
+
+    /// Small maps, both families, no devices.
+    pub(crate) fn config(&self) -> Config {
+        let (sizes, node) = (small(), NodeConfig::default());
+        Config { bpf_root: self.path().into(), ipv4: true, ipv6: true, sizes, node }
+    }
+
+    pub(crate) fn load_config(&self, config: &Config) -> Datapath {
+        Datapath::load(config).unwrap_or_else(|error| {
             let mut text = error.to_string();
             let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
             while let Some(error) = cause {

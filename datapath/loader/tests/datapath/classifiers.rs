@@ -364,10 +364,7 @@ fn what_comes_through_the_stack_is_judged_by_its_source() {
     let bench = Bench::new();
     let host = EndpointInfo { host: true, ..EndpointInfo::default() };
     bench.datapath.endpoints().upsert(&ip("10.0.0.1"), &host).unwrap();
-    let to = |from: &str| {
-        let packet = Packet::new(TCP, from, B4);
-        bench.through(Hook::ToContainer, &packet.frame()).map(|(code, _)| code)
-    };
+    let to = |from: &str| bench.forwarded(Hook::ToContainer, 1, &Packet::new(TCP, from, B4));
     for (from, identity) in [("10.0.0.1", 1), (REMOTE4, ID_REMOTE), (WORLD4, 9), (A4, ID_A)] {
         assert_eq!(to(from), Err(reason::POLICY), "{from}");
         bench.rule(B, PolicyKey::port(identity, false, TCP, 80), false);

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use cilia_loader::PolicyKey;
+
 use crate::cluster::{Cluster, Node, Pod};
 use crate::traffic::{bind_udp, connect, echo_server, pattern, ping, round_trip, udp};
 
@@ -73,6 +75,30 @@ fn across(cluster: &Cluster) {
     open(&cluster.nodes[0], &[&a]);
     open(&cluster.nodes[1], &[&b]);
     exchange(&a, &b);
+}
+
+#[test]
+fn what_a_node_asks_by_the_tunnel_is_answered_by_it() {
+    for v6 in [false, true] {
+        let cluster = Cluster::over(v6);
+        let [one, two] = &cluster.nodes;
+        let pod = cluster.pod(0, 10, 300);
+        one.allow(&pod, PolicyKey::all(6, false));
+        // From outside, an answer would have another source than was asked.
+        two.netns.command("nft add table inet test");
+        two.netns.command(
+            "nft add chain inet test outside { type filter hook prerouting priority 0 ; }",
+        );
+        let family = if v6 { "ip6" } else { "ip" };
+        let rule = format!("iifname eth0 {family} saddr {} drop", pod.ip(v6));
+        two.netns.command(&format!("nft add rule inet test outside {rule}"));
+        let (client, server) = (bind_udp(&two.netns, two.address(), 0), udp(&pod, v6, 7000));
+        client.send_to(b"ask", (pod.ip(v6), 7000)).unwrap();
+        let (_, peer) = server.recv_from(&mut [0; 8]).unwrap();
+        assert_eq!(peer.ip(), two.address());
+        server.send_to(b"answer", peer).unwrap();
+        assert_eq!(client.recv_from(&mut [0; 8]).unwrap().0, 6);
+    }
 }
 
 #[test]

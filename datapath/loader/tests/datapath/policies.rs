@@ -40,6 +40,21 @@ fn the_number_on_the_wire_is_the_senders_identity() {
 }
 
 #[test]
+fn an_identity_of_one_node_only_is_the_world_on_the_wire() {
+    let cluster = Cluster::new();
+    let (a, b) = (cluster.pod(0, 10, 0x0100_0007), cluster.pod(1, 11, 301));
+    cluster.nodes[0].allow_all(&a);
+    cluster.nodes[1].allow_all(&b);
+    let wire = Capture::start(&cluster.nodes[1].netns);
+    assert!(ping(&a.netns, b.ip(false), 56).0);
+    let number = wire.find(|frame| {
+        let (number, inner) = vxlan(frame)?;
+        (inner[12..14] == [8, 0] && inner[34] == 8).then_some(number)
+    });
+    assert_eq!(number, 2);
+}
+
+#[test]
 fn default_deny_cuts_a_live_connection_and_an_allow_restores() {
     let cluster = Cluster::new();
     let [one, two] = &cluster.nodes;

@@ -29,15 +29,17 @@ struct Entry {
 }
 
 impl Cidrs {
-    /// Remembers a number from before the restart. It is given up again if no rule asks for it.
-    pub(crate) fn restore(&mut self, prefix: IpNet, number: u32) {
-        if (SCOPE + 1..=LAST).contains(&number)
+    /// Remembers a number from before the restart; false if the prefix has one, or the number a prefix.
+    /// It is given up again if no rule asks for it.
+    pub(crate) fn restore(&mut self, prefix: IpNet, number: u32) -> bool {
+        let taken = (SCOPE + 1..=LAST).contains(&number)
             && !self.known.contains_key(&prefix)
-            && self.used.insert(number)
-        {
+            && self.used.insert(number);
+        if taken {
             self.known.insert(prefix, Entry { number, users: 0 });
             self.last = self.last.max(number);
         }
+        taken
     }
 
     /// The number of a prefix for one more user, and whether the prefix had none before.
@@ -91,11 +93,6 @@ impl Cidrs {
         }
         gone
     }
-
-    /// Every number with its prefix, in use or not.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (IpNet, NumericIdentity)> {
-        self.known.iter().map(|(prefix, entry)| (*prefix, NumericIdentity(entry.number)))
-    }
 }
 
 /// The labels of a prefix's identity: its part of the world, and itself.
@@ -117,8 +114,11 @@ mod tests {
     fn numbers_are_kept_and_reused() {
         let net = |text: &str| text.parse().expect("a prefix");
         let mut cidrs = Cidrs::default();
-        cidrs.restore(net("10.0.0.0/8"), (1 << 24) + 7);
-        cidrs.restore(net("192.0.2.0/24"), (1 << 24) + 3);
+        assert!(cidrs.restore(net("10.0.0.0/8"), (1 << 24) + 7));
+        assert!(cidrs.restore(net("192.0.2.0/24"), (1 << 24) + 3));
+        for (prefix, number) in [("10.0.0.0/8", 9), ("192.0.2.0/25", 3), ("192.0.2.0/26", 0)] {
+            assert!(!cidrs.restore(net(prefix), (1 << 24) + number), "{prefix}");
+        }
         let number = |cidrs: &mut Cidrs, text| {
             cidrs.acquire(net(text)).map(|(number, fresh)| (number.0 - (1 << 24), fresh))
         };

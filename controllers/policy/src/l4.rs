@@ -137,7 +137,7 @@ pub fn blocks(proto: u8, first: u16, last: u16) -> Vec<L4> {
     found
 }
 
-/// A port as users write it: a number, in C's notations too, or a service name (RFC 6335).
+/// A port as users write it: a number, in Go's notations too, or a service name (RFC 6335).
 ///
 /// An end before the first port means the first port alone.
 pub(crate) fn port_or_name(
@@ -146,15 +146,18 @@ pub(crate) fn port_or_name(
     end: Option<u16>,
     field: &str,
 ) -> Result<Port, Error> {
-    let digits = |radix, digits: &str| u32::from_str_radix(digits, radix).ok();
     let lower = text.to_ascii_lowercase();
-    let number = match lower.split_at_checked(2) {
-        Some(("0x", rest)) => digits(16, rest),
-        Some(("0o", rest)) => digits(8, rest),
-        _ => digits(10, &lower).filter(|_| !lower.starts_with('+')),
+    let (radix, digits) = match lower.split_at_checked(2) {
+        Some(("0x", rest)) => (16, rest),
+        Some(("0o", rest)) => (8, rest),
+        Some(("0b", rest)) => (2, rest),
+        // As in C and Go: 010 is 8.
+        Some(_) if lower.starts_with('0') => (8, &lower[1..]),
+        _ => (10, &*lower),
     };
-    if let Some(number) = number {
-        let first = u16::try_from(number)
+    if !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix)) {
+        // Too many digits overflow: too large as well.
+        let first = u16::from_str_radix(digits, radix)
             .map_err(|_| Error::new(field, format!("port {text} is not between 0 and 65535")))?;
         return Ok(Port::Range { proto, first, last: end.unwrap_or(first).max(first) });
     }
@@ -175,7 +178,46 @@ pub(crate) fn port_or_name(
 
 #[cfg(test)]
 mod tests {
-    use super::{L4, blocks, protocol::TCP};
+    use super::{L4, blocks, port_or_name, protocol::TCP};
+    use crate::rule::Port;
+
+    #[test]
+    fn ports_are_read_as_go_reads_them() {
+        let number = |text: &str| match port_or_name(TCP, text, None, "ports[0].port") {
+            Ok(Port::Range { first, .. }) => Ok(first),
+            Ok(Port::Named { name, .. }) => Err(name.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        for (text, want) in [
+            ("80", 80),
+            ("0", 0),
+            ("0x50", 80),
+            ("0X50", 80),
+            ("0o120", 80),
+            ("0120", 80),
+            ("0b1010000", 80),
+            ("00", 0),
+            ("65535", 65535),
+            ("0177777", 65535),
+        ] {
+            assert_eq!(number(text), Ok(want), "{text}");
+        }
+        for (text, want) in [
+            ("65536", "is not between 0 and 65535"),
+            ("0200000", "is not between 0 and 65535"),
+            ("99999999999999999999", "is not between 0 and 65535"),
+            ("080", "\"080\" is neither a port number nor a service name"),
+            ("+80", "is neither a port number"),
+            ("", "is neither a port number"),
+        ] {
+            assert!(number(text).is_err_and(|error| error.contains(want)), "{text}");
+        }
+        // Not hexadecimal, but names.
+        assert_eq!(
+            [number("http"), number("0xyz"), number("0b2")],
+            ["http", "0xyz", "0b2"].map(|n| Err(n.into()))
+        );
+    }
 
     #[test]
     fn blocks_are_the_range_exactly() {

@@ -164,8 +164,7 @@ impl Repository {
 
     /// Takes over the identity of a prefix from before the restart.
     pub fn restore_prefix(&mut self, prefix: IpNet, identity: NumericIdentity) {
-        self.cidrs.restore(prefix, identity.0);
-        for (prefix, identity) in self.cidrs.all().collect::<Vec<_>>() {
+        if self.cidrs.restore(prefix, identity.0) {
             self.set_prefix(prefix, identity);
         }
     }

@@ -67,6 +67,18 @@ enum Failure {
     Request(#[from] kube::Error),
 }
 
+impl Failure {
+    /// Whether somebody must hear of it: missing rights stay missing, and what has lasted longer than a
+    /// Lease keeps this replica from ever leading.
+    fn is_grave(&self, lasting: Duration, lease_duration: Duration) -> bool {
+        let refused = matches!(
+            self,
+            Self::Request(kube::Error::Api(status)) if matches!(status.code, 401 | 403)
+        );
+        refused || lasting > lease_duration
+    }
+}
+
 /// A candidate for leadership.
 #[derive(Debug)]
 pub struct Elector {
@@ -134,6 +146,7 @@ impl Elector {
         // Nothing is known yet: ask rather than take.
         let mut known = false;
         let mut try_at = Instant::now();
+        let mut failing: Option<Instant> = None;
         loop {
             let turn = match &seen {
                 _ if !known => Turn::Take,
@@ -160,8 +173,15 @@ impl Elector {
                     try_at = Instant::now() + self.settings.retry_period;
                     match self.look_and_take(&mut seen).await {
                         Ok(Some(acquired)) => return acquired,
-                        Ok(None) => known = true,
-                        Err(error) => debug!(lease = %self.lease(), %error, "cannot take the lease now"),
+                        Ok(None) => (known, failing) = (true, None),
+                        Err(Failure::Conflict) => {
+                            failing = None;
+                            debug!(lease = %self.lease(), "another was faster");
+                        }
+                        Err(error) => {
+                            let since = *failing.get_or_insert_with(Instant::now);
+                            self.report_failure(&error, since.elapsed());
+                        }
                     }
                 }
             }
@@ -300,6 +320,15 @@ impl Elector {
         debug!(lease = %self.lease(), holder, "standing by");
     }
 
+    fn report_failure(&self, error: &Failure, lasting: Duration) {
+        let lease = self.lease();
+        if error.is_grave(lasting, self.settings.lease_duration) {
+            warn!(%lease, %error, "cannot take the lease, will be retried");
+        } else {
+            debug!(%lease, %error, "cannot take the lease now");
+        }
+    }
+
     fn lease(&self) -> String {
         format!("{}/{}", self.settings.namespace, self.settings.name)
     }
@@ -316,4 +345,33 @@ enum Lost {
     Taken(String),
     /// For now.
     NotNow(Failure),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kube::core::Status;
+
+    use super::Failure;
+
+    #[test]
+    fn says_what_will_not_pass() {
+        let answer = |code| {
+            let status = Status::failure("", "").with_code(code).boxed();
+            Failure::Request(kube::Error::Api(status))
+        };
+        let lease = Duration::from_secs(15);
+        for (failure, lasting, want) in [
+            (answer(403), 0, true),
+            (answer(401), 0, true),
+            (answer(500), 0, false),
+            (answer(500), 16, true),
+            (Failure::Timeout, 15, false),
+            (Failure::Timeout, 16, true),
+        ] {
+            let lasting = Duration::from_secs(lasting);
+            assert_eq!(failure.is_grave(lasting, lease), want, "{failure} for {lasting:?}");
+        }
+    }
 }

@@ -75,10 +75,15 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         }
     };
     let handle = {
-        let collector = Arc::clone(&collector);
+        let (collector, metrics) = (Arc::clone(&collector), context.metrics.clone());
         move |_: Job<()>| -> BoxFuture<'static, Result<Next, Failure>> {
-            let collector = Arc::clone(&collector);
-            async move { collector.run().await }.boxed()
+            let (collector, metrics) = (Arc::clone(&collector), metrics.clone());
+            async move {
+                let result = collector.run().await;
+                metrics.group_ran("crd-identity-gc", result.is_ok());
+                result
+            }
+            .boxed()
         }
     };
     let work = async {

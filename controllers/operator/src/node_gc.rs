@@ -15,7 +15,7 @@ use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node as KubeNode;
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use tokio::time::Instant;
 use tracing::info;
@@ -49,9 +49,15 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         candidates: Mutex::default(),
         epoch: Instant::now(),
     });
+    let metrics = context.metrics.clone();
     let handle = move |_: Job<()>| -> BoxFuture<'static, Result<Next, Failure>> {
-        let collector = Arc::clone(&collector);
-        async move { collector.run().await }.boxed()
+        let (collector, metrics) = (Arc::clone(&collector), metrics.clone());
+        async move {
+            let result = collector.run().await;
+            metrics.group_ran("cilium-node-gc", result.is_ok());
+            result
+        }
+        .boxed()
     };
     lanes.run(1, &context.stop, handle).await;
     Ok(())
@@ -69,19 +75,20 @@ impl Collector {
         // The other way round a node that has just joined would seem to be missing.
         let mut cilium_nodes = Vec::new();
         let api: Api<CiliumNode> = Api::all(self.client.clone());
-        listing::metadata(&api, KIND, "", |object| {
+        listing::metadata(&api, KIND, ListParams::default(), |object| {
             let keep = object.annotations().get(KEEP_ANNOTATION);
             let owned = !object.owner_references().is_empty();
             cilium_nodes.push(Node {
                 exempt: owned || keep.is_some_and(|value| value.eq_ignore_ascii_case("true")),
                 name: object.name_any(),
                 uid: object.uid().unwrap_or_default(),
+                resource_version: object.resource_version().unwrap_or_default(),
             });
         })
         .await?;
         let mut kube_nodes = HashSet::new();
         let nodes: Api<KubeNode> = Api::all(self.client.clone());
-        listing::metadata(&nodes, "nodes", "", |object| {
+        listing::metadata(&nodes, "nodes", ListParams::default(), |object| {
             kube_nodes.insert(object.name_any());
         })
         .await?;
@@ -90,7 +97,10 @@ impl Collector {
             candidates.look(&cilium_nodes, &kube_nodes, self.epoch.elapsed(), self.interval)
         };
         for node in garbage {
-            let guard = Preconditions { uid: Some(node.uid.clone()), resource_version: None };
+            let guard = Preconditions {
+                uid: Some(node.uid.clone()),
+                resource_version: Some(node.resource_version.clone()),
+            };
             let params = DeleteParams::default().preconditions(guard);
             let deleted = api.delete(&node.name, &params).await;
             match deleted.map_err(Failure::of("delete", KIND, &node.name)) {

@@ -3,10 +3,11 @@
 //! The encoder appends `_total` to every counter; some of Cilium's counters do not have it. So
 //! names are given as they shall appear, and this registry adds or takes away the suffix.
 
+mod groups;
 mod process;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{EncodeMetric, prometheus_text};
@@ -14,6 +15,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
+
+use groups::Groups;
 
 /// The `Content-Type` of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
@@ -31,6 +34,7 @@ struct Inner {
     prefix: String,
     toggles: HashMap<String, bool>,
     state: Mutex<State>,
+    groups: OnceLock<Groups>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +62,7 @@ impl Metrics {
             prefix: prefix.into(),
             toggles: toggles.collect(),
             state: Mutex::default(),
+            groups: OnceLock::new(),
         }));
         let version: Family<[(&str, &str); 3], Gauge> = Family::default();
         let labels = [
@@ -103,6 +108,23 @@ impl Metrics {
     /// Registers something that encodes its metrics, with their full names, at each scrape.
     pub fn register_collector(&self, collector: Box<dyn Collector>) {
         self.state().registry.register_collector(collector);
+    }
+
+    /// Counts from now on the runs of the controller groups of these names (`controller-group-metrics`).
+    pub fn count_groups(&self, names: &[String]) {
+        let groups = Groups::new(names);
+        let (any, runs) = (groups.any(), groups.runs());
+        if self.0.groups.set(groups).is_ok() && any {
+            let help = "Runs of controller groups, by outcome";
+            self.register("controllers_group_runs_total", help, runs);
+        }
+    }
+
+    /// A controller of this group has run, well or not.
+    pub fn group_ran(&self, group: &'static str, well: bool) {
+        if let Some(groups) = self.0.groups.get() {
+            groups.ran(group, well);
+        }
     }
 
     /// The prefix of these metrics.

@@ -8,6 +8,7 @@ use std::time::Duration;
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) uid: String,
+    pub(super) resource_version: String,
     /// Somebody else removes it, or it is to stay.
     pub(super) exempt: bool,
 }
@@ -43,7 +44,8 @@ mod tests {
     use super::{Candidates, Node};
 
     fn node(name: &str, uid: &str, exempt: bool) -> Node {
-        Node { name: name.to_owned(), uid: uid.to_owned(), exempt }
+        let resource_version = "1".to_owned();
+        Node { name: name.to_owned(), uid: uid.to_owned(), resource_version, exempt }
     }
 
     #[test]

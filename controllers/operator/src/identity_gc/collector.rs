@@ -106,7 +106,7 @@ impl Collector {
             let now = self.epoch.elapsed();
             let judgement = self.heartbeats().judge(identity, state.marked, used, now);
             match self.perform(&key.name, state, judgement).await {
-                Ok(()) => deleted += i64::from(judgement == Judgement::Delete),
+                Ok(done) => deleted += i64::from(done && judgement == Judgement::Delete),
                 // One identity's trouble is no other's.
                 Err(failure) => {
                     warn!(%failure, "identity left for the next run");
@@ -145,15 +145,16 @@ impl Collector {
         Ok(in_use)
     }
 
+    /// Whether the write was done; not if the identity is another by now, or was changed.
     async fn perform(
         &self,
         name: &str,
         state: &IdentityState,
         judgement: Judgement,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let api: Api<CiliumIdentity> = Api::all(self.client.clone());
         let result = match judgement {
-            Judgement::Keep => return Ok(()),
+            Judgement::Keep => return Ok(false),
             Judgement::Unmark => annotate(&api, name, state, Value::Null).await,
             Judgement::Mark => annotate(&api, name, state, json!(now())).await,
             Judgement::Delete => {
@@ -170,13 +171,13 @@ impl Collector {
         match result {
             Ok(()) => {
                 info!(identity = name, ?judgement, "identity");
-                Ok(())
+                Ok(true)
             }
-            Err(failure) if failure.code() == Some(NOT_FOUND) => Ok(()),
+            Err(failure) if failure.code() == Some(NOT_FOUND) => Ok(false),
             // Somebody is about to use it.
             Err(failure) if failure.code() == Some(CONFLICT) => {
                 warn!(%failure, "identity was changed by another");
-                Ok(())
+                Ok(false)
             }
             Err(failure) => Err(failure),
         }

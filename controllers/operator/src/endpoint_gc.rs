@@ -13,9 +13,10 @@ use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::config::agents_namespace;
 use crate::failure::Failure;
 use crate::wiring::Context;
-use collector::{Collector, Task};
+use collector::{Agents, Collector, Task};
 
 /// Errors for settings that cannot work: there are none.
 #[expect(clippy::unnecessary_wraps, reason = "the shape of every duty")]
@@ -34,7 +35,11 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     if !config.bool("enable-cilium-endpoint-slice") {
         lanes.add(0, Task::RemoveSlices);
     }
-    let collector = Collector::new(context.client.clone(), interval, &context.metrics);
+    let agents = Agents {
+        namespace: agents_namespace(config).to_owned(),
+        labels: config.string("cilium-pod-labels").to_owned(),
+    };
+    let collector = Collector::new(context.client.clone(), interval, agents, &context.metrics);
     let collector = Arc::new(collector);
     let handle = move |job: Job<Task>| -> BoxFuture<'static, Result<Next, Failure>> {
         let collector = Arc::clone(&collector);

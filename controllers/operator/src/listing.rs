@@ -12,24 +12,25 @@ use crate::failure::{Failure, NOT_FOUND};
 /// Objects asked for at once.
 const PAGE: u32 = 500;
 
-/// Hands the metadata of every object that `fields` selects to `look`.
+/// The group whose kinds this operator registers; one that is switched off is not there.
+const OURS: &str = "cilium.io";
+
+/// Hands the metadata of every object that `params` select to `look`.
 ///
-/// A kind that the API server does not know has no objects.
+/// A kind of ours that the API server does not know has no objects.
 pub(crate) async fn metadata<K>(
     api: &Api<K>,
     kind: &'static str,
-    fields: &str,
+    params: ListParams,
     mut look: impl FnMut(PartialObjectMeta<K>),
 ) -> Result<(), Failure>
 where
-    K: Resource + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let mut params = first_page(fields);
+    let mut params = params.limit(PAGE);
     loop {
-        match next(api.list_metadata(&params).await, kind, &mut params)? {
-            Some(items) => items.into_iter().for_each(&mut look),
-            None => return Ok(()),
-        }
+        let page = api.list_metadata(&params).await;
+        page_of::<K, _>(page, kind, &mut params)?.into_iter().for_each(&mut look);
         if params.continue_token.is_none() {
             return Ok(());
         }
@@ -43,36 +44,62 @@ pub(crate) async fn objects<K>(
     mut look: impl FnMut(K),
 ) -> Result<(), Failure>
 where
-    K: Resource + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let mut params = first_page("");
+    let mut params = ListParams::default().limit(PAGE);
     loop {
-        match next(api.list(&params).await, kind, &mut params)? {
-            Some(items) => items.into_iter().for_each(&mut look),
-            None => return Ok(()),
-        }
+        let page = api.list(&params).await;
+        page_of::<K, _>(page, kind, &mut params)?.into_iter().for_each(&mut look);
         if params.continue_token.is_none() {
             return Ok(());
         }
     }
 }
 
-fn first_page(fields: &str) -> ListParams {
-    ListParams::default().limit(PAGE).fields(fields)
-}
-
 /// The items of a page; sets where the next one begins.
-fn next<T: Clone>(
+fn page_of<K: Resource<DynamicType = ()>, T: Clone>(
     page: Result<ObjectList<T>, kube::Error>,
     kind: &'static str,
     params: &mut ListParams,
-) -> Result<Option<Vec<T>>, Failure> {
+) -> Result<Vec<T>, Failure> {
+    let first = params.continue_token.take().is_none();
     match page.map_err(Failure::of("list", kind, "")) {
         Ok(page) => {
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            Ok(Some(page.items))
+            Ok(page.items)
         }
-        Err(failure) if failure.code() == Some(NOT_FOUND) => Ok(None),
+        // A core kind, or a kind that was there a page ago, cannot be unknown: something else is wrong, and
+        // whoever takes that for "there are none" deletes what is in use.
+        Err(failure) if failure.code() == Some(NOT_FOUND) && first && K::group(&()) == OURS => {
+            Ok(Vec::new())
+        }
         Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cilia_crds::CiliumEndpoint;
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::Resource;
+    use kube::api::ListParams;
+    use kube::core::{ObjectList, PartialObjectMeta, Status};
+
+    use super::page_of;
+
+    fn unknown<K: Resource<DynamicType = ()> + Clone>(params: &mut ListParams) -> Option<usize> {
+        let answer = Status::failure("no such kind", "NotFound").with_code(404).boxed();
+        let page: Result<ObjectList<PartialObjectMeta<K>>, _> = Err(kube::Error::Api(answer));
+        page_of::<K, _>(page, "kind", params).ok().map(|items| items.len())
+    }
+
+    #[test]
+    fn only_a_kind_of_ours_may_be_unknown_and_only_from_the_start() {
+        let mut params = ListParams::default();
+        assert_eq!(unknown::<CiliumEndpoint>(&mut params), Some(0));
+        assert_eq!(params.continue_token, None);
+        assert_eq!(unknown::<Pod>(&mut params), None);
+        let mut second = ListParams::default().continue_token("next");
+        assert_eq!(unknown::<CiliumEndpoint>(&mut second), None);
     }
 }

@@ -20,6 +20,12 @@ use crate::listing;
 
 const KIND: &str = "CiliumEndpoint";
 const NOT_FINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+/// Endpoints that changed while they were removed are looked at again.
+const AFTER_CONFLICT: Duration = Duration::from_secs(1);
+/// How long slices stay for the sake of agents that may still read them.
+const GRACE: Duration = Duration::from_hours(1);
+/// How often it is looked whether such agents are left.
+const AGENTS_AGAIN: Duration = Duration::from_secs(30);
 
 /// What there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,32 +38,55 @@ pub(super) enum Task {
     RemoveSlices,
 }
 
+/// Where the agents' pods are.
+pub(super) struct Agents {
+    /// Empty for all namespaces.
+    pub(super) namespace: String,
+    pub(super) labels: String,
+}
+
 pub(super) struct Collector {
     client: Client,
     interval: Duration,
+    agents: Agents,
+    /// When this operator began to work.
+    began: Timestamp,
+    metrics: Metrics,
     collected: Family<[(&'static str, &'static str); 1], Counter>,
 }
 
 impl Collector {
-    pub(super) fn new(client: Client, interval: Duration, metrics: &Metrics) -> Self {
+    pub(super) fn new(
+        client: Client,
+        interval: Duration,
+        agents: Agents,
+        metrics: &Metrics,
+    ) -> Self {
         let collected = Family::default();
         let help = "CiliumEndpoints collected, by outcome";
         metrics.register("endpoint_gc_objects", help, collected.clone());
-        Self { client, interval, collected }
+        let (began, metrics) = (Timestamp::now(), metrics.clone());
+        Self { client, interval, agents, began, metrics, collected }
     }
 
     pub(super) async fn run(&self, task: Task) -> Result<Next, Failure> {
         match task {
             Task::Collect => {
-                self.collect().await?;
+                let result = self.collect().await;
+                self.metrics.group_ran("to-k8s-ciliumendpoint-gc", result.is_ok());
+                result?;
                 return Ok(Next::After(self.interval));
             }
             Task::RemoveEndpoints => {
+                let mut left = false;
                 for endpoint in self.endpoints().await? {
-                    self.remove(&endpoint).await?;
+                    left |= !self.remove(&endpoint).await?;
+                }
+                if left {
+                    return Ok(Next::After(AFTER_CONFLICT));
                 }
             }
-            Task::RemoveSlices => self.remove_slices().await?,
+            Task::RemoveSlices => return self.remove_slices().await,
         }
         Ok(Next::Done)
     }
@@ -76,7 +105,7 @@ impl Collector {
         for endpoint in suspects {
             // What was listed may have been too early for the pod: ask again, one by one.
             let result = match self.is_garbage(&endpoint).await {
-                Ok(true) => self.remove(&endpoint).await,
+                Ok(true) => self.remove(&endpoint).await.map(drop),
                 Ok(false) => Ok(()),
                 Err(failure) => Err(failure),
             };
@@ -92,7 +121,8 @@ impl Collector {
         let api: Api<CiliumEndpoint> = Api::all(self.client.clone());
         let now = Timestamp::now();
         let mut endpoints = Vec::new();
-        listing::metadata(&api, KIND, "", |object| endpoints.push(endpoint(object.metadata, now)))
+        let all = ListParams::default();
+        listing::metadata(&api, KIND, all, |object| endpoints.push(endpoint(object.metadata, now)))
             .await?;
         Ok(endpoints)
     }
@@ -100,7 +130,7 @@ impl Collector {
     async fn running_pods(&self) -> Result<HashSet<(String, String)>, Failure> {
         let api: Api<KubePod> = Api::all(self.client.clone());
         let mut running = HashSet::new();
-        listing::metadata(&api, "pods", NOT_FINISHED, |pod| {
+        listing::metadata(&api, "pods", ListParams::default().fields(NOT_FINISHED), |pod| {
             let ObjectMeta { namespace, name, .. } = pod.metadata;
             running.insert((namespace.unwrap_or_default(), name.unwrap_or_default()));
         })
@@ -125,10 +155,14 @@ impl Collector {
         Ok(endpoint.is_garbage(self.interval, pod))
     }
 
-    async fn remove(&self, endpoint: &Endpoint) -> Result<(), Failure> {
-        let Endpoint { namespace, name, uid, .. } = endpoint;
+    /// Whether the endpoint is gone; not if it was changed since it was looked at.
+    async fn remove(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
+        let Endpoint { namespace, name, uid, resource_version, .. } = endpoint;
         let api: Api<CiliumEndpoint> = Api::namespaced(self.client.clone(), namespace);
-        let guard = Preconditions { uid: Some(uid.clone()), resource_version: None };
+        let guard = Preconditions {
+            uid: Some(uid.clone()),
+            resource_version: Some(resource_version.clone()),
+        };
         let deleted = api.delete(name, &DeleteParams::background().preconditions(guard)).await;
         let outcome = match deleted.map_err(Failure::of("delete", KIND, name)) {
             Ok(_) => {
@@ -137,7 +171,7 @@ impl Collector {
             }
             Err(failure) if matches!(failure.code(), Some(NOT_FOUND | CONFLICT)) => {
                 debug!(namespace, %failure, "endpoint is gone or another");
-                return Ok(());
+                return Ok(failure.code() == Some(NOT_FOUND));
             }
             Err(failure) => {
                 self.collected.get_or_create(&[("outcome", "fail")]).inc();
@@ -145,15 +179,25 @@ impl Collector {
             }
         };
         self.collected.get_or_create(&[("outcome", outcome)]).inc();
-        Ok(())
+        Ok(true)
     }
 
-    async fn remove_slices(&self) -> Result<(), Failure> {
+    /// Removes the slices once no agent can read them any more.
+    ///
+    /// An agent that is older than this operator may not have heard that slices are off. One that hasn't
+    /// within [`GRACE`] is taken to read endpoints for long.
+    async fn remove_slices(&self) -> Result<Next, Failure> {
         let api: Api<CiliumEndpointSlice> = Api::all(self.client.clone());
         let mut any = false;
-        listing::metadata(&api, "CiliumEndpointSlices", "", |_| any = true).await?;
+        let all = ListParams::default();
+        listing::metadata(&api, "CiliumEndpointSlices", all, |_| any = true).await?;
         if !any {
-            return Ok(());
+            return Ok(Next::Done);
+        }
+        let since = Duration::try_from(Timestamp::now().duration_since(self.began));
+        if since.unwrap_or_default() < GRACE && self.old_agents().await? {
+            info!("slices are switched off: they stay until every agent was restarted");
+            return Ok(Next::After(AGENTS_AGAIN));
         }
         info!("slices are switched off: removing all CiliumEndpointSlices");
         let params = DeleteParams {
@@ -161,7 +205,28 @@ impl Collector {
             ..DeleteParams::default()
         };
         let deleted = api.delete_collection(&params, &ListParams::default()).await;
-        deleted.map(drop).map_err(Failure::of("delete", "CiliumEndpointSlices", ""))
+        deleted.map_err(Failure::of("delete", "CiliumEndpointSlices", ""))?;
+        Ok(Next::Done)
+    }
+
+    /// Whether an agent has been there since before this operator began.
+    async fn old_agents(&self) -> Result<bool, Failure> {
+        let pods: Api<KubePod> = match self.agents.namespace.as_str() {
+            "" => Api::all(self.client.clone()),
+            namespace => Api::namespaced(self.client.clone(), namespace),
+        };
+        let mut old = false;
+        listing::metadata(
+            &pods,
+            "pods",
+            ListParams::default().labels(&self.agents.labels),
+            |pod| {
+                let created = pod.metadata.creation_timestamp;
+                old |= created.is_some_and(|created| created.0 < self.began);
+            },
+        )
+        .await?;
+        Ok(old)
     }
 }
 
@@ -176,6 +241,7 @@ fn endpoint(metadata: ObjectMeta, now: Timestamp) -> Endpoint {
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
         uid: metadata.uid.unwrap_or_default(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
         age: Duration::try_from(now.duration_since(created)).unwrap_or_default(),
         owners: owners.collect(),
     }

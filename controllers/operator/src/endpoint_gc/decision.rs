@@ -8,6 +8,7 @@ pub(super) struct Endpoint {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
+    pub(super) resource_version: String,
     pub(super) age: Duration,
     /// In the order of its owner references.
     pub(super) owners: Vec<Owner>,
@@ -87,6 +88,7 @@ mod tests {
                 namespace: "ns".to_owned(),
                 name: (*name).to_owned(),
                 uid: "uid".to_owned(),
+                resource_version: "1".to_owned(),
                 age: Duration::from_secs(*age),
                 owners: owners.clone(),
             };

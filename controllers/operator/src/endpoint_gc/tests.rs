@@ -2,12 +2,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
+use cilia_runtime::lanes::Next;
+use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::eventually_for;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
+use super::collector::{Agents, Collector, Task};
 use crate::trial::Trial;
 
 async fn make_pod(client: &Client, name: &str, phase: &str) -> String {
@@ -77,7 +81,7 @@ async fn without_collection_all_endpoints_go_at_once() {
     // EPGC-02, CESGC-02.
     let trial =
         Trial::start(&["--cilium-endpoint-gc-interval=0", "--enable-cilium-endpoint-slice"]).await;
-    let client = &trial.client;
+    let client = &trial.client.clone();
     make_pod(client, "pod", "Running").await;
     make_endpoint(client, "pod", None).await;
     let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
@@ -91,8 +95,31 @@ async fn without_collection_all_endpoints_go_at_once() {
     until_left(client, &[]).await;
     duty.stop().await;
     slices.get("kept").await.expect("slices are on, so theirs is another duty");
-    // Slices are switched off, with their kind still there: CESGC-01.
-    let trial = trial.with(&["--cilium-endpoint-gc-interval=1h"]);
+    // Slices are switched off, with their kind still there, but an agent may not know yet.
+    let trial = trial.with(&["--cilium-endpoint-gc-interval=1h", "--cilium-pod-labels=agent=yes"]);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "agent": "yes" } } }));
+    pods.patch("pod", &PatchParams::default(), &label).await.expect("label a pod");
+    // Times of objects have no fractions of seconds.
+    eventually_for(Duration::from_secs(2), || async {
+        let pod = pods.get("pod").await.expect("read a pod");
+        let age = pod.creation_timestamp().map(|time| Timestamp::now().duration_since(time.0));
+        if age.is_some_and(|age| age.as_millis() > 1000) { Ok(()) } else { Err(age) }
+    })
+    .await;
+    let collector = Collector::new(
+        client.clone(),
+        Duration::from_hours(1),
+        Agents { namespace: String::new(), labels: "agent=yes".to_owned() },
+        &Metrics::new("test"),
+    );
+    let next = collector.run(Task::RemoveSlices).await.expect("a look at agents");
+    assert!(matches!(next, Next::After(_)), "{next:?}");
+    let removals = trial.writes(0).await;
+    assert!(removals.iter().all(|write| write.verb != "deletecollection"), "{removals:?}");
+    // The agent is restarted, too, and the duty runs as a whole: CESGC-01.
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete("pod", &now).await.expect("delete a pod");
     let duty = trial.run("endpoint_gc");
     // Nobody here takes the finalizer off that orphaning puts on; that it was asked for is enough.
     eventually_for(Duration::from_secs(10), || async {

@@ -26,6 +26,22 @@ impl Failure {
     pub(crate) fn code(&self) -> Option<u16> {
         code(&self.cause)
     }
+
+    /// Whether the object is not what it was when it was last read, so that a new look helps.
+    ///
+    /// The API server says 422 both if a test of a JSON patch failed and if the result would be invalid;
+    /// only the latter names the object.
+    pub(crate) fn is_stale(&self) -> bool {
+        let kube::Error::Api(status) = &*self.cause else { return false };
+        let details = status.details.as_ref();
+        let invalid =
+            details.is_some_and(|about| !about.causes.is_empty() || !about.kind.is_empty());
+        match status.code {
+            CONFLICT => true,
+            INVALID => !invalid,
+            _ => false,
+        }
+    }
 }
 
 /// The HTTP status that an error carries, if the API server answered.
@@ -41,4 +57,4 @@ pub(crate) const CONFLICT: u16 = 409;
 /// There is no such object.
 pub(crate) const NOT_FOUND: u16 = 404;
 /// A test of a JSON patch failed, or the object is not valid.
-pub(crate) const INVALID: u16 = 422;
+const INVALID: u16 = 422;

@@ -1,5 +1,6 @@
 //! Lifts the `agent-not-ready` taint of nodes whose agent serves, and says that their network is up.
 
+mod agents;
 mod decision;
 mod reconciler;
 
@@ -18,10 +19,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::agents_namespace;
 use crate::failure::Failure;
 use crate::wiring::Context;
+use agents::AgentOnNode;
 use decision::Duties;
-use reconciler::{AgentOnNode, NodeState, Reconciler};
+use reconciler::{NodeState, Reconciler};
 
 const TAINT_KEY: &str = "node.cilium.io/agent-not-ready";
 
@@ -50,8 +53,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     }
     let taint_key = Some(config.string("agent-not-ready-taint-key")).filter(|key| !key.is_empty());
     let taint_key: Arc<str> = taint_key.unwrap_or(TAINT_KEY).into();
-    let namespace = Some(config.string("cilium-pod-namespace")).filter(|name| !name.is_empty());
-    let namespace = namespace.unwrap_or(config.string("k8s-namespace"));
+    let namespace = agents_namespace(config);
     let labels = config.string("cilium-pod-labels").to_owned();
 
     let pods: Api<Pod> = match namespace {
@@ -59,7 +61,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         namespace => Api::namespaced(context.client.clone(), namespace),
     };
     let scope = Scope { labels, fields: String::new() };
-    let (agents, agent_changes) = reflect(watch_scoped(pods, scope), AgentOnNode::of);
+    let (_, agent_changes) = reflect(watch_scoped(pods, scope), reconciler::agent);
     let key = Arc::clone(&taint_key);
     let nodes: Api<Node> = Api::all(context.client.clone());
     let (nodes, node_changes) = reflect(watch(nodes), move |node| NodeState::of(&node, &key));
@@ -67,14 +69,23 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let lanes = vec![Lane::new("node-queue")];
     let lanes = Lanes::new(lanes, Retry::default(), None, &context.workqueues);
     let client = context.client.clone();
-    let reconciler = Arc::new(Reconciler { client, nodes, agents, duties, taint_key });
-    let handle = move |job: Job<Arc<str>>| -> BoxFuture<'static, Result<Next, Failure>> {
+    let reconciler = Arc::new(Reconciler::new(client, nodes, duties, taint_key));
+    let handle = {
         let reconciler = Arc::clone(&reconciler);
-        async move { reconciler.reconcile(&job).await }.boxed()
+        move |job: Job<Arc<str>>| -> BoxFuture<'static, Result<Next, Failure>> {
+            let reconciler = Arc::clone(&reconciler);
+            async move { reconciler.reconcile(&job).await }.boxed()
+        }
     };
 
     // Node by node, from the first complete picture on.
     let complete = CancellationToken::new();
+    let touched_by_agent = |change: Change<AgentOnNode>| match change {
+        Change::Object { key, old, new } => {
+            Some(reconciler.heard(&key, old.as_deref(), new.as_deref()))
+        }
+        Change::Synced => None,
+    };
     let touched = select(node_changes.map(touched_node), agent_changes.map(touched_by_agent));
     let pump = async {
         let mut touched = std::pin::pin!(touched);
@@ -103,15 +114,6 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
 fn touched_node(change: Change<NodeState>) -> Option<Vec<Arc<str>>> {
     match change {
         Change::Object { key, new, .. } => Some(new.map(|_| key.name).into_iter().collect()),
-        Change::Synced => None,
-    }
-}
-
-fn touched_by_agent(change: Change<AgentOnNode>) -> Option<Vec<Arc<str>>> {
-    match change {
-        Change::Object { old, new, .. } => {
-            Some(old.iter().chain(&new).map(|agent| Arc::clone(&agent.node)).collect())
-        }
         Change::Synced => None,
     }
 }

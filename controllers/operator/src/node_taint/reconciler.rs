@@ -1,7 +1,6 @@
 //! Does to nodes what was decided.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cilia_runtime::lanes::{Job, Next};
 use cilia_runtime::watch::{Key, Store};
@@ -12,15 +11,15 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tracing::info;
 
+use super::agents::{AgentOnNode, Agents};
 use super::decision::{AgentPod, Duties, Effect, Node, decide};
-use crate::failure::{CONFLICT, Failure, INVALID, NOT_FOUND};
+use crate::conflicts::Conflicts;
+use crate::failure::Failure;
 
 const CONDITION: &str = "NetworkUnavailable";
 const CONDITION_REASON: &str = "CiliumIsUp";
 const CONDITION_MESSAGE: &str = "Cilium is running on this node";
 const TAINT_EFFECT: &str = "NoSchedule";
-/// The node changed under our hands: its event is on its way.
-const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 
 /// What is kept of a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,57 +45,70 @@ impl NodeState {
     }
 }
 
-/// What is kept of an agent's pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AgentOnNode {
-    pub(super) node: Arc<str>,
-    pod: AgentPod,
-}
-
-impl AgentOnNode {
-    /// Nothing for a pod that has no node yet.
-    #[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
-    pub(super) fn of(pod: Pod) -> Option<Self> {
-        let node = pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())?.into();
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let ready = conditions
-            .into_iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        let terminating = pod.metadata.deletion_timestamp.is_some();
-        Some(Self { node, pod: AgentPod { ready, terminating } })
-    }
+/// What is kept of an agent's pod; nothing of one that has no node yet.
+#[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
+pub(super) fn agent(pod: Pod) -> Option<AgentOnNode> {
+    let node = pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())?.into();
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    Some(AgentOnNode { node, pod: AgentPod { ready, terminating } })
 }
 
 pub(super) struct Reconciler {
-    pub(super) client: Client,
-    pub(super) nodes: Store<NodeState>,
-    pub(super) agents: Store<AgentOnNode>,
-    pub(super) duties: Duties,
-    pub(super) taint_key: Arc<str>,
+    client: Client,
+    nodes: Store<NodeState>,
+    agents: Mutex<Agents>,
+    conflicts: Conflicts<Arc<str>>,
+    duties: Duties,
+    taint_key: Arc<str>,
 }
 
 impl Reconciler {
+    pub(super) fn new(
+        client: Client,
+        nodes: Store<NodeState>,
+        duties: Duties,
+        taint_key: Arc<str>,
+    ) -> Self {
+        let (agents, conflicts) = (Mutex::default(), Conflicts::default());
+        Self { client, nodes, agents, conflicts, duties, taint_key }
+    }
+
+    /// An agent's pod is new, different or gone; the nodes to look at.
+    pub(super) fn heard(
+        &self,
+        key: &Key,
+        old: Option<&AgentOnNode>,
+        new: Option<&AgentOnNode>,
+    ) -> Vec<Arc<str>> {
+        self.agents().apply(key, old, new)
+    }
+
     pub(super) async fn reconcile(&self, job: &Job<Arc<str>>) -> Result<Next, Failure> {
         let name: &str = &job.key;
         let Some(node) = self.nodes.get(&Key::new("", name)) else { return Ok(Next::Done) };
-        let agents = self.agents.all().into_iter().map(|(_, agent)| agent);
-        let agents: Vec<AgentPod> =
-            agents.filter(|agent| &*agent.node == name).map(|agent| agent.pod).collect();
+        let agents = self.agents().on(name);
         let NodeState { tainted, network_condition_set, .. } = *node;
         let effects = decide(Node { tainted, network_condition_set, agents: &agents }, self.duties);
         for effect in effects {
             job.write().await;
-            match self.perform(name, &node, effect).await {
-                Ok(()) => info!(node = name, ?effect, "node updated"),
-                Err(failure) => match failure.code() {
-                    Some(NOT_FOUND) => return Ok(Next::Done),
-                    Some(CONFLICT | INVALID) => return Ok(Next::After(AFTER_CONFLICT)),
-                    _ => return Err(failure),
-                },
+            let written = self.perform(name, &node, effect).await;
+            let done = written.is_ok();
+            let next = self.conflicts.next(&job.key, written)?;
+            if !done {
+                return Ok(next);
             }
+            info!(node = name, ?effect, "node updated");
         }
         Ok(Next::Done)
+    }
+
+    fn agents(&self) -> MutexGuard<'_, Agents> {
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn perform(&self, name: &str, node: &NodeState, effect: Effect) -> Result<(), Failure> {

@@ -5,6 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::TAINT_KEY;
+use crate::failure::Failure;
 use crate::trial::Trial;
 
 async fn make_node(api: &Api<Node>, name: &str, taints: Value) {
@@ -90,4 +91,37 @@ async fn nodes_follow_their_agents() {
     running.stop().await;
     let writes = trial.writes(before).await;
     assert!(writes.iter().all(|write| write.name == "new"), "{writes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_api_server_refuses_is_told_from_what_has_changed() {
+    let trial =
+        Trial::start(&["--set-cilium-node-taints", "--agent-not-ready-taint-key=a b"]).await;
+    let nodes: Api<Node> = Api::all(trial.client.clone());
+    let foreign = json!({ "key": "foreign", "effect": "NoSchedule" });
+    make_node(&nodes, "node", json!([foreign])).await;
+
+    // A failed test of a JSON patch and an invalid object both are 422.
+    let patch = async |operations: Value| {
+        let patch = Patch::Json::<()>(serde_json::from_value(operations).expect("a patch"));
+        let patched = nodes.patch("node", &PatchParams::default(), &patch).await;
+        let failure = patched.map_err(Failure::of("patch", "node", "node")).expect_err("refused");
+        (failure.code(), failure.is_stale())
+    };
+    let test = json!([{ "op": "test", "path": "/spec/taints", "value": [] }]);
+    assert_eq!(patch(test).await, (Some(422), true));
+    let bad = json!([{ "op": "replace", "path": "/spec/taints/0/key", "value": "a b" }]);
+    assert_eq!(patch(bad).await, (Some(422), false));
+
+    // So a taint that is not valid is a failure that is logged and tried less and less often.
+    let pods: Api<Pod> = Api::namespaced(trial.client.clone(), "default");
+    make_agent(&pods, "agent", "node").await;
+    let running = trial.run("node_taint");
+    let retries = "cilium_operator_workqueue_retries_total{queue_name=\"node-queue\"} 1";
+    eventually(|| async {
+        let text = running.metrics.render();
+        if text.lines().any(|line| line == retries) { Ok(()) } else { Err(text) }
+    })
+    .await;
+    running.stop().await;
 }

@@ -7,7 +7,7 @@ mod reconciler;
 mod tests;
 
 use cilia_crds::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy};
-use cilia_policy::Lenient;
+use cilia_policy::{Lenient, Mode};
 use cilia_runtime::config::Config;
 use kube::Api;
 
@@ -18,6 +18,21 @@ use reconciler::Reconciler;
 #[expect(clippy::unnecessary_wraps, reason = "the shape of every duty")]
 pub(crate) fn check(_: &Config) -> anyhow::Result<()> {
     Ok(())
+}
+
+/// What the agents will be told about policies, too.
+fn policy_config(config: &Config) -> cilia_policy::Config {
+    cilia_policy::Config {
+        mode: Mode::parse(config.string("enable-policy")).unwrap_or_default(),
+        dual_stack: config.bool("enable-ipv4") && config.bool("enable-ipv6"),
+        cluster: config.string("cluster-name").into(),
+        local_cluster: config.bool("policy-default-local-cluster"),
+        non_default_deny: config.bool("enable-non-default-deny-policies"),
+        extended_protocols: config.bool("enable-extended-ip-protocols"),
+        node_selectors: config.bool("enable-node-selector-labels"),
+        l7_proxy: config.bool("enable-l7-proxy"),
+        ..cilia_policy::Config::default()
+    }
 }
 
 /// Runs until `context.stop`.

@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cilia_policy::{Config, Lenient, Parsed};
 use cilia_runtime::events::Recorder;
@@ -21,11 +20,11 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::decision::{Condition, VALID, decide, status};
-use crate::failure::{CONFLICT, Failure, NOT_FOUND};
+use crate::conflicts::Conflicts;
+use crate::failure::Failure;
 use crate::wiring::Context;
 
 const MANAGER: &str = "cilium-operator";
-const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 
 /// What is to be written on a policy. Nothing is kept of a policy that is settled.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +44,8 @@ pub(super) struct Reconciler<K> {
     events: Recorder,
     stop: CancellationToken,
     lanes: Lanes<Key>,
+    conflicts: Conflicts<Key>,
+    config: Arc<Config>,
     api: ApiOf<K>,
     parse: Parse<K>,
 }
@@ -62,13 +63,15 @@ where
         let lanes = Lanes::new(vec![Lane::new(kind)], Retry::default(), None, &context.workqueues);
         let (client, events, stop) =
             (context.client.clone(), context.events.clone(), context.stop.clone());
-        Self { client, events, stop, lanes, api, parse }
+        let config = Arc::new(super::policy_config(&context.config));
+        let conflicts = Conflicts::default();
+        Self { client, events, stop, lanes, conflicts, config, api, parse }
     }
 
     /// Runs until it is stopped.
     pub(super) async fn run(self, all: Api<Lenient<K>>) {
-        let parse = self.parse;
-        let (store, changes) = reflect(watch(all), move |policy| judge(&policy, parse));
+        let (parse, config) = (self.parse, Arc::clone(&self.config));
+        let (store, changes) = reflect(watch(all), move |policy| judge(&policy, parse, &config));
         let this = Arc::new(self);
         let pump = async {
             let mut changes = std::pin::pin!(changes);
@@ -106,14 +109,11 @@ where
         let params = PatchParams::apply(MANAGER).force();
         let written = api.patch_status(&job.key.name, &params, &Patch::Apply(patch)).await;
         let failed = Failure::of("write the condition of", "policy", &job.key.name);
-        match written.map_err(failed) {
-            Ok(_) => {}
-            Err(failure) if failure.code() == Some(NOT_FOUND) => return Ok(Next::Done),
-            // The policy has changed: its event is on its way.
-            Err(failure) if failure.code() == Some(CONFLICT) => {
-                return Ok(Next::After(AFTER_CONFLICT));
-            }
-            Err(failure) => return Err(failure),
+        let written = written.map(drop).map_err(failed);
+        let done = written.is_ok();
+        let next = self.conflicts.next(&job.key, written)?;
+        if !done {
+            return Ok(next);
         }
         tracing::info!(policy = %job.key, valid = condition.valid, message = condition.message, "policy checked");
         let tell = |reason, note: String| {
@@ -129,12 +129,12 @@ where
 }
 
 /// What is to be written on a policy; nothing if it says so already.
-fn judge<K>(policy: &Lenient<K>, parse: Parse<K>) -> Option<Unsettled>
+fn judge<K>(policy: &Lenient<K>, parse: Parse<K>, config: &Config) -> Option<Unsettled>
 where
     K: Resource<DynamicType = ()>,
 {
     let parsed = match &policy.object {
-        Ok(object) => parse(object, &Config::default()).map_err(|error| error.to_string()),
+        Ok(object) => parse(object, config).map_err(|error| error.to_string()),
         Err(fault) => Err(fault.clone()),
     };
     let (fault, notes) = match parsed {

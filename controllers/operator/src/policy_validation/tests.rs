@@ -1,4 +1,5 @@
 use cilia_crds::CiliumNetworkPolicy;
+use cilia_runtime::config::Config;
 use cilia_runtime::testing::eventually;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -67,4 +68,36 @@ async fn policies_say_whether_they_can_be_used() {
     until(&api, "later", "False", "spec: at least one of ingress").await;
     running.stop().await;
     assert_eq!(trial.writes(before).await.len(), 1);
+}
+
+#[test]
+fn policies_are_judged_by_what_the_agents_are_told() {
+    let judged = |arguments: &[&str], spec: Value| {
+        let arguments = arguments.iter().map(ToString::to_string);
+        let config = Config::load(crate::config::flags(), arguments, []).expect("valid settings");
+        let config = super::policy_config(&config);
+        let policy = policy("policy", &json!({"endpointSelector": {}, "ingress": [spec]}));
+        cilia_policy::cilium(&policy, &config).map(drop).map_err(|error| error.to_string())
+    };
+    let port = |port: Value| json!({"toPorts": [{"ports": [port]}]});
+    let http = json!({"toPorts": [{"ports": [{"port": "80", "protocol": "TCP"}], "rules": {"http": [{}]}}]});
+    let nodes = json!({"fromNodes": [{"matchLabels": {"role": "infra"}}]});
+    let cases = [
+        (&[][..], nodes.clone(), Some("fromNodes")),
+        (&["--enable-node-selector-labels"], nodes, None),
+        (&[], http.clone(), None),
+        (&["--enable-l7-proxy=false"], http, Some("rules")),
+        (&[], port(json!({"protocol": "VRRP"})), Some("port")),
+        (&["--enable-extended-ip-protocols"], port(json!({"protocol": "VRRP"})), None),
+    ];
+    for (arguments, spec, want) in cases {
+        let got = judged(arguments, spec.clone());
+        match want {
+            None => assert_eq!(got, Ok(()), "{arguments:?} {spec}"),
+            Some(word) => assert!(
+                got.as_ref().is_err_and(|error| error.contains(word)),
+                "{arguments:?} {spec}: {got:?}"
+            ),
+        }
+    }
 }

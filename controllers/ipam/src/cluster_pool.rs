@@ -150,6 +150,25 @@ impl ClusterPool {
         }
     }
 
+    /// A node that somebody else looks after: nobody else gets what it has had, and it gets nothing.
+    ///
+    /// Ranges that aren't ours or are another's are left alone.
+    pub fn observe(&mut self, node: Node<'_>) -> Verdict {
+        self.refused.remove(node.name);
+        let mut held = self.nodes.remove(node.name).unwrap_or_default();
+        for cidr in node.pod_cidrs {
+            let Ok(cidr) = cidr.trim().parse::<IpNet>().map(|cidr| cidr.trunc()) else { continue };
+            if !held.contains(&cidr) && self.ranges_mut(cidr).occupy(cidr).is_ok() {
+                held.push(cidr);
+            }
+        }
+        if !held.is_empty() {
+            held.sort_by_key(|cidr| Family::of_net(*cidr));
+            self.nodes.insert(node.name.to_owned(), held);
+        }
+        Verdict::Nothing
+    }
+
     /// The node is gone; `true` if it had CIDRs, which may now serve one of [`Self::refused`].
     pub fn delete(&mut self, name: &str) -> bool {
         self.refused.remove(name);

@@ -1,5 +1,6 @@
 //! Gives each node its pod CIDRs out of the cluster's pool: the shell around `cilia_ipam`.
 
+mod metrics;
 mod reconciler;
 
 #[cfg(test)]
@@ -15,14 +16,17 @@ use cilia_runtime::watch::{Change, reflect, watch};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use kube::Api;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::failure::Failure;
 use crate::wiring::Context;
+use metrics::SyncMetrics;
 use reconciler::{NodeState, Reconciler};
 
 const CLUSTER_POOL: &str = "cluster-pool";
+const GROUP: &str = "update-cilium-nodes-pod-cidr";
 /// Modes in which nodes get their addresses without the operator.
 const WITHOUT_OPERATOR: [&str; 2] = ["kubernetes", "delegated-plugin"];
 /// Nodes written at once.
@@ -70,6 +74,12 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let reconciler =
         Arc::new(Reconciler::new(context.client.clone(), context.events.clone(), nodes, pool));
 
+    let metrics = Arc::new(SyncMetrics::new(&context.metrics));
+    let ask = |name| {
+        metrics.asked();
+        lanes.add(0, name);
+    };
+
     // Nothing is handed out before every node's claims are known.
     let complete = CancellationToken::new();
     let pump = async {
@@ -78,30 +88,34 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
             match change {
                 Change::Object { key, new: Some(node), .. } => {
                     reconciler.claim(&key.name, &node);
-                    lanes.add(0, key.name);
+                    ask(key.name);
                 }
                 Change::Object { key, new: None, .. } => {
-                    let helped = reconciler.forget(&key.name);
-                    for name in helped {
-                        lanes.add(0, name);
-                    }
+                    reconciler.forget(&key.name).into_iter().for_each(ask);
                 }
                 Change::Synced => {
                     let nodes = reconciler.resync();
                     info!(nodes = nodes.len(), "all nodes are known: pod CIDRs are given out");
-                    for name in nodes {
-                        lanes.add(0, name);
-                    }
+                    nodes.into_iter().for_each(ask);
                     complete.cancel();
                 }
             }
         }
     };
     let handle = {
-        let reconciler = Arc::clone(&reconciler);
+        let (reconciler, metrics) = (Arc::clone(&reconciler), Arc::clone(&metrics));
+        let groups = context.metrics.clone();
         move |job: Job<Arc<str>>| -> BoxFuture<'static, Result<Next, Failure>> {
-            let reconciler = Arc::clone(&reconciler);
-            async move { reconciler.reconcile(&job).await }.boxed()
+            let (reconciler, metrics) = (Arc::clone(&reconciler), Arc::clone(&metrics));
+            let groups = groups.clone();
+            async move {
+                let started = Instant::now();
+                let result = reconciler.reconcile(&job).await;
+                metrics.ran(job.waited, started.elapsed());
+                groups.group_ran(GROUP, result.is_ok());
+                result
+            }
+            .boxed()
         }
     };
     let work = async {

@@ -12,25 +12,14 @@ fn strings(texts: &[&str]) -> Vec<String> {
 }
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
-    texts
-        .iter()
-        .map(|text| text.parse().expect("a CIDR"))
-        .collect()
+    texts.iter().map(|text| text.parse().expect("a CIDR")).collect()
 }
 
 fn pool(v4: &[&str], mask4: i64, v6: &[&str], mask6: i64) -> ClusterPool {
     let (v4, v6) = (strings(v4), strings(v6));
     ClusterPool::new(
-        &PoolConfig {
-            enabled: !v4.is_empty(),
-            cidrs: &v4,
-            mask_size: mask4,
-        },
-        &PoolConfig {
-            enabled: !v6.is_empty(),
-            cidrs: &v6,
-            mask_size: mask6,
-        },
+        &PoolConfig { enabled: !v4.is_empty(), cidrs: &v4, mask_size: mask4 },
+        &PoolConfig { enabled: !v6.is_empty(), cidrs: &v6, mask_size: mask6 },
     )
     .expect("valid")
 }
@@ -40,11 +29,7 @@ fn ask(pool: &mut ClusterPool, name: &str, pod_cidrs: &[&str]) -> Verdict {
 }
 
 fn ask_with_error(pool: &mut ClusterPool, name: &str, cidrs: &[&str], error: &str) -> Verdict {
-    pool.upsert(Node {
-        name,
-        pod_cidrs: &strings(cidrs),
-        error,
-    })
+    pool.upsert(Node { name, pod_cidrs: &strings(cidrs), error })
 }
 
 fn error_of(verdict: Verdict) -> String {
@@ -59,19 +44,44 @@ fn waits_for_every_node_before_handing_out() {
     // PCIDR-27: a node without CIDR is listed before the one that has the first block.
     let mut pool = pool(&["10.129.0.0/16"], 24, &[], 0);
     assert_eq!(ask(&mut pool, "node-a", &[]), Verdict::Wait);
-    assert_eq!(
-        ask(&mut pool, "node-b", &["10.129.0.0/24"]),
-        Verdict::Nothing
-    );
+    assert_eq!(ask(&mut pool, "node-b", &["10.129.0.0/24"]), Verdict::Nothing);
     pool.resync();
     let got = ask(&mut pool, "node-a", &[]);
     assert_eq!(got, Verdict::SetCidrs(nets(&["10.129.1.0/24"])));
     // PCIDR-07, PCIDR-14: the same again while the write has not been seen, and then nothing.
     assert_eq!(ask(&mut pool, "node-a", &[]), got);
-    assert_eq!(
-        ask(&mut pool, "node-a", &["10.129.1.0/24"]),
-        Verdict::Nothing
-    );
+    assert_eq!(ask(&mut pool, "node-a", &["10.129.1.0/24"]), Verdict::Nothing);
+}
+
+#[test]
+fn a_node_of_somebody_elses_keeps_what_it_has() {
+    // PCIDR-29: it is ignored, and nobody else gets its ranges as long as it lives.
+    let mut pool = pool(&["10.0.0.0/22"], 24, &["fd00::/118"], 120);
+    let observe = |pool: &mut ClusterPool, name: &str, cidrs: &[&str]| {
+        let pod_cidrs = strings(cidrs);
+        let verdict = pool.observe(Node { name, pod_cidrs: &pod_cidrs, error: "old" });
+        assert_eq!(verdict, Verdict::Nothing);
+    };
+    observe(&mut pool, "theirs", &["10.0.0.0/24", "192.0.2.0/24", "nonsense"]);
+    pool.resync();
+    observe(&mut pool, "theirs", &["10.0.0.0/24"]);
+    assert_eq!(pool.cidrs("theirs"), Some(&nets(&["10.0.0.0/24"])[..]), "and no IPv6");
+    let ours = nets(&["10.0.1.0/24", "fd00::/120"]);
+    assert_eq!(ask(&mut pool, "ours", &[]), Verdict::SetCidrs(ours));
+
+    // Annotated while it lives.
+    observe(&mut pool, "ours", &["10.0.1.0/24", "fd00::/120"]);
+    observe(&mut pool, "theirs", &["10.0.1.0/24", "10.0.0.0/24"]);
+    let third = nets(&["10.0.2.0/24", "fd00::100/120"]);
+    assert_eq!(ask(&mut pool, "third", &[]), Verdict::SetCidrs(third));
+
+    // The annotation is gone: it is as if it had never been there.
+    assert_eq!(ask(&mut pool, "ours", &["10.0.1.0/24", "fd00::/120"]), Verdict::Nothing);
+    assert!(pool.delete("theirs"));
+    let fourth = nets(&["10.0.3.0/24", "fd00::200/120"]);
+    assert_eq!(ask(&mut pool, "fourth", &[]), Verdict::SetCidrs(fourth));
+    let fifth = nets(&["10.0.0.0/24", "fd00::300/120"]);
+    assert_eq!(ask(&mut pool, "fifth", &[]), Verdict::SetCidrs(fifth), "what the deleted one had");
 }
 
 #[test]
@@ -80,19 +90,13 @@ fn a_family_that_is_missing_waits_too() {
     let mut pool = pool(&["10.0.0.0/16"], 24, &["fd00::/104"], 120);
     assert_eq!(ask(&mut pool, "a", &["10.0.0.0/24"]), Verdict::Wait);
     assert_eq!(pool.cidrs("a"), Some(&nets(&["10.0.0.0/24"])[..]));
-    assert_eq!(
-        ask(&mut pool, "b", &["10.0.1.0/24", "fd00::/120"]),
-        Verdict::Nothing
-    );
+    assert_eq!(ask(&mut pool, "b", &["10.0.1.0/24", "fd00::/120"]), Verdict::Nothing);
     pool.resync();
     let both = Verdict::SetCidrs(nets(&["10.0.0.0/24", "fd00::100/120"]));
     assert_eq!(ask(&mut pool, "a", &["10.0.0.0/24"]), both);
     // A known node that loses one family gets it back.
     assert_eq!(ask(&mut pool, "a", &["fd00::100/120"]), both);
-    assert_eq!(
-        ask(&mut pool, "a", &["10.0.0.0/24", "fd00::100/120"]),
-        Verdict::Nothing
-    );
+    assert_eq!(ask(&mut pool, "a", &["10.0.0.0/24", "fd00::100/120"]), Verdict::Nothing);
 }
 
 #[test]
@@ -123,41 +127,18 @@ fn errors_say_what_is_wrong() {
     pool.resync();
     ask(&mut pool, "a", &["10.0.0.0/24"]);
     let cases: &[(&str, &[&str], &str)] = &[
-        (
-            "a",
-            &["10.0.1.0/24"],
-            "node has CIDRs allocated ([10.0.0.0/24]) that conflict with",
-        ),
-        (
-            "b",
-            &["192.168.0.0/24"],
-            "allocator not configured for the requested CIDR",
-        ),
-        (
-            "b",
-            &["fd00::/120"],
-            "IPv6 allocator does not exist: cannot reuse [fd00::/120]",
-        ),
-        (
-            "b",
-            &["1.1.1.1/280"],
-            "unable to parse pod CIDR \"1.1.1.1/280\"",
-        ),
+        ("a", &["10.0.1.0/24"], "node has CIDRs allocated ([10.0.0.0/24]) that conflict with"),
+        ("b", &["192.168.0.0/24"], "allocator not configured for the requested CIDR"),
+        ("b", &["fd00::/120"], "IPv6 allocator does not exist: cannot reuse [fd00::/120]"),
+        ("b", &["1.1.1.1/280"], "unable to parse pod CIDR \"1.1.1.1/280\""),
     ];
     for &(name, cidrs, want) in cases {
         let got = error_of(ask(&mut pool, name, cidrs));
         assert!(got.starts_with(want), "{got}");
     }
     ask(&mut pool, "b", &["10.0.1.7/24"]);
-    assert_eq!(
-        pool.cidrs("b"),
-        Some(&nets(&["10.0.1.0/24"])[..]),
-        "host bits are masked"
-    );
-    assert_eq!(
-        error_of(ask(&mut pool, "c", &[])),
-        "allocator full: no free IPv4 CIDR"
-    );
+    assert_eq!(pool.cidrs("b"), Some(&nets(&["10.0.1.0/24"])[..]), "host bits are masked");
+    assert_eq!(error_of(ask(&mut pool, "c", &[])), "allocator full: no free IPv4 CIDR");
     let full = error_of(ask(&mut pool, "c", &["10.0.1.0/24"]));
     assert!(full.starts_with("allocator 10.0.0.0/23 full"), "{full}");
     let mut none = self::pool(&[], 0, &[], 0);
@@ -199,6 +180,11 @@ fn one_owner_per_address() {
                     api.entry(name).or_default().0 = cidrs.collect();
                 }
                 2 if rng.random_bool(0.3) => pool = fresh(),
+                4 => {
+                    // The annotation comes, and is gone with the next look.
+                    let (cidrs, error) = api.entry(name.clone()).or_default();
+                    pool.observe(Node { name: &name, pod_cidrs: cidrs, error });
+                }
                 3 => {
                     // A complete list, in any order: events of before count.
                     for (name, node) in &api {
@@ -230,10 +216,7 @@ fn one_owner_per_address() {
             if node.1.is_empty() {
                 for family in Family::BOTH {
                     let has = nets(&node.0.iter().map(String::as_str).collect::<Vec<_>>());
-                    assert!(
-                        has.iter().any(|cidr| Family::of_net(*cidr) == family),
-                        "seed {seed}"
-                    );
+                    assert!(has.iter().any(|cidr| Family::of_net(*cidr) == family), "seed {seed}");
                 }
             }
         }
@@ -241,18 +224,11 @@ fn one_owner_per_address() {
 }
 
 fn perform(pool: &mut ClusterPool, name: &str, node: &mut (Vec<String>, String)) -> Verdict {
-    let verdict = pool.upsert(Node {
-        name,
-        pod_cidrs: &node.0,
-        error: &node.1,
-    });
+    let verdict = pool.upsert(Node { name, pod_cidrs: &node.0, error: &node.1 });
     match &verdict {
         Verdict::Nothing | Verdict::Wait => {}
         Verdict::SetCidrs(cidrs) => {
-            *node = (
-                cidrs.iter().map(ToString::to_string).collect(),
-                String::new(),
-            );
+            *node = (cidrs.iter().map(ToString::to_string).collect(), String::new());
         }
         Verdict::ClearError => node.1.clear(),
         Verdict::SetError(text) => node.1.clone_from(text),
@@ -261,25 +237,16 @@ fn perform(pool: &mut ClusterPool, name: &str, node: &mut (Vec<String>, String))
 }
 
 fn check(pool: &ClusterPool, context: &str) {
-    let held: Vec<(&String, &IpNet)> = pool
-        .nodes
-        .iter()
-        .flat_map(|(name, cidrs)| cidrs.iter().map(move |c| (name, c)))
-        .collect();
+    let held: Vec<(&String, &IpNet)> =
+        pool.nodes.iter().flat_map(|(name, cidrs)| cidrs.iter().map(move |c| (name, c))).collect();
     for (index, (name, cidr)) in held.iter().enumerate() {
         for (other, theirs) in &held[index + 1..] {
             let apart = !cidr.contains(*theirs) && !theirs.contains(*cidr);
-            assert!(
-                apart || name == other,
-                "{context}: {name} {cidr}, {other} {theirs}"
-            );
+            assert!(apart || name == other, "{context}: {name} {cidr}, {other} {theirs}");
         }
         for (family, ranges) in &pool.ranges {
             for set in ranges.sets.iter().filter(|set| set.in_range(**cidr)) {
-                assert!(
-                    set.any_used(**cidr),
-                    "{context}: {family} {cidr} not marked"
-                );
+                assert!(set.any_used(**cidr), "{context}: {family} {cidr} not marked");
             }
         }
     }

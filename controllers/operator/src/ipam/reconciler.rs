@@ -1,7 +1,6 @@
 //! Writes to nodes what the pool decides.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use cilia_crds::CiliumNode;
 use cilia_ipam::{ClusterPool, Node, Verdict};
@@ -15,11 +14,10 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use crate::failure::{CONFLICT, Failure, NOT_FOUND};
+use crate::conflicts::Conflicts;
+use crate::failure::Failure;
 
-const IGNORE_ANNOTATION: &str = "ipam.cilium.io/ignore";
-/// The node changed under our hands: its event is on its way.
-const AFTER_CONFLICT: Duration = Duration::from_millis(200);
+pub(super) const IGNORE_ANNOTATION: &str = "ipam.cilium.io/ignore";
 
 /// What is kept of a `CiliumNode`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,16 +26,16 @@ pub(super) struct NodeState {
     resource_version: String,
     pod_cidrs: Vec<String>,
     error: String,
+    /// Somebody else looks after the node: it is not written, and keeps what it has.
+    ignored: bool,
 }
 
 impl NodeState {
-    /// Nothing for a node that somebody else looks after.
+    #[expect(clippy::unnecessary_wraps, reason = "the shape that a store asks for")]
     #[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
     pub(super) fn of(node: CiliumNode) -> Option<Self> {
         let ignored = node.annotations().get(IGNORE_ANNOTATION);
-        if ignored.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-            return None;
-        }
+        let ignored = ignored.is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let ipam = node.status.as_ref().and_then(|status| status.ipam.as_ref());
         let status = ipam.and_then(|ipam| ipam.operator_status.as_ref());
         Some(Self {
@@ -50,6 +48,7 @@ impl NodeState {
                 .map(|ipam| ipam.pod_cidrs.clone())
                 .unwrap_or_default(),
             error: status.and_then(|status| status.error.clone()).unwrap_or_default(),
+            ignored,
         })
     }
 }
@@ -59,6 +58,7 @@ pub(super) struct Reconciler {
     events: Recorder,
     nodes: Store<NodeState>,
     pool: Mutex<ClusterPool>,
+    conflicts: Conflicts<Arc<str>>,
 }
 
 impl Reconciler {
@@ -68,7 +68,8 @@ impl Reconciler {
         nodes: Store<NodeState>,
         pool: ClusterPool,
     ) -> Self {
-        Self { nodes_api: Api::all(client), events, nodes, pool: Mutex::new(pool) }
+        let (pool, conflicts) = (Mutex::new(pool), Conflicts::default());
+        Self { nodes_api: Api::all(client), events, nodes, pool, conflicts }
     }
 
     /// Puts into use what a node has.
@@ -118,14 +119,7 @@ impl Reconciler {
                 self.set_error(name, &node.uid, &node.resource_version, &text).await
             }
         };
-        match written {
-            Ok(()) => Ok(Next::Done),
-            Err(failure) => match failure.code() {
-                Some(NOT_FOUND) => Ok(Next::Done),
-                Some(CONFLICT) => Ok(Next::After(AFTER_CONFLICT)),
-                _ => Err(failure),
-            },
-        }
+        self.conflicts.next(&job.key, written)
     }
 
     async fn set_cidrs(
@@ -170,7 +164,8 @@ impl Reconciler {
     }
 
     fn ask(&self, name: &str, node: &NodeState) -> Verdict {
-        self.pool().upsert(Node { name, pod_cidrs: &node.pod_cidrs, error: &node.error })
+        let asked = Node { name, pod_cidrs: &node.pod_cidrs, error: &node.error };
+        if node.ignored { self.pool().observe(asked) } else { self.pool().upsert(asked) }
     }
 
     fn pool(&self) -> MutexGuard<'_, ClusterPool> {

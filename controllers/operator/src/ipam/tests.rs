@@ -4,6 +4,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use super::reconciler::IGNORE_ANNOTATION;
 use crate::trial::Trial;
 
 async fn make(api: &Api<CiliumNode>, name: &str, pod_cidrs: &[&str]) {
@@ -58,14 +59,32 @@ async fn nodes_get_ranges() {
     let emptied = Patch::Merge(json!({ "spec": { "ipam": { "podCIDRs": null } } }));
     api.patch("a", &PatchParams::default(), &emptied).await.expect("edit a node");
     until(&api, "a", &["10.0.1.0/24", "fd00::100/120"], "").await;
+    let text = running.metrics.render();
+    for metric in ["queued_total", "folds", "duration_seconds_count", "latency_seconds_count"] {
+        let name = format!("\ncilium_operator_ipam_k8s_sync_{metric} ");
+        assert!(text.contains(&name), "{name} in {text}");
+    }
     running.stop().await;
+
+    // PCIDR-29: somebody else looks after it from now on; its ranges are nobody else's all the same.
+    let ignore = |value: serde_json::Value| {
+        Patch::Merge(json!({ "metadata": { "annotations": { IGNORE_ANNOTATION: value } } }))
+    };
+    api.patch("a", &PatchParams::default(), &ignore(json!("true"))).await.expect("edit a node");
 
     // A restart at rest writes nothing: after a new node's write there are no others.
     let before = trial.writes(0).await.len();
     let running = trial.run("ipam");
     make(&api, "d", &[]).await;
     until(&api, "d", &["10.0.2.0/24", "fd00::/120"], "").await;
-    running.stop().await;
+    api.patch("a", &PatchParams::default(), &emptied).await.expect("edit a node");
+    make(&api, "e", &[]).await;
+    until(&api, "e", &["10.0.3.0/24", "fd00::300/120"], "").await;
+    until(&api, "a", &[], "").await;
     let writes = trial.writes(before).await;
-    assert!(writes.len() == 1 && writes[0].name == "d", "{writes:?}");
+    let names: Vec<&str> = writes.iter().map(|write| write.name.as_str()).collect();
+    assert_eq!(names, ["d", "e"], "{writes:?}");
+    api.patch("a", &PatchParams::default(), &ignore(json!(null))).await.expect("edit a node");
+    until(&api, "a", &["10.0.1.0/24", "fd00::100/120"], "").await;
+    running.stop().await;
 }

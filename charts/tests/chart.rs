@@ -122,6 +122,11 @@ fn values_reach_their_keys() {
         ("healthPort=9879", "agent-health-port", None),
         ("prometheus.enabled=true,prometheus.port=9000", "prometheus-serve-addr", Some(":9000")),
         ("operator.prometheus.enabled=false", "operator-prometheus-serve-addr", None),
+        ("operator.unmanagedPodWatcher.restart=true", "unmanaged-pod-watcher-interval", Some("15")),
+        ("operator.unmanagedPodWatcher.restart=true", "pod-restart-selector", None),
+        ("operator.unmanagedPodWatcher.restart=false", "unmanaged-pod-watcher-interval", Some("0")),
+        ("operator.unmanagedPodWatcher.selector=app=dns", "pod-restart-selector", Some("app=dns")),
+        ("clustermesh.maxConnectedClusters=511", "max-connected-clusters", Some("511")),
         ("operator.setNodeTaints=false", "set-cilium-node-taints", None),
         ("operator.removeNodeTaints=false", "set-cilium-node-taints", None),
         ("ciliumEndpointSlice.enabled=true", "enable-cilium-endpoint-slice", Some("true")),
@@ -186,12 +191,38 @@ fn rights_name_what_they_are_for() {
             assert!(!text.contains("secrets"), "{}: secrets in {text}", role.name());
             let verbs: BTreeSet<&str> =
                 rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            let known = ["create", "delete", "get", "list", "patch", "update", "watch"];
+            let known =
+                ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
             assert!(verbs.iter().all(|verb| known.contains(verb)), "{}: {verbs:?}", role.name());
         }
     }
     let operator = find(&documents, "ClusterRole", "cilium-operator").expect("role").text.clone();
     assert!(!operator.contains("leases"), "leases belong to the namespace's Role");
+}
+
+#[test]
+fn the_operator_may_do_what_it_does() {
+    let may = |set: &str, verb: &str, resource: &str| {
+        let documents = render(&["--set", set]);
+        let role = find(&documents, "ClusterRole", "cilium-operator").expect("role");
+        let has = |rule: &Value, list: &str, word: &str| {
+            rule[list].as_array().into_iter().flatten().any(|entry| entry == word)
+        };
+        let rules = role.value["rules"].as_array().expect("rules");
+        rules.iter().any(|rule| has(rule, "resources", resource) && has(rule, "verbs", verb))
+    };
+    let set = "operator.unmanagedPodWatcher.restart=true";
+    // Slices are removed at once when they are switched off.
+    assert!(may(set, "deletecollection", "ciliumendpointslices"));
+    assert!(
+        may(set, "delete", "pods")
+            && may(set, "get", "ciliumendpoints")
+            && may(set, "list", "events")
+    );
+    for off in ["restart=false", "intervalSeconds=0"] {
+        let set = format!("operator.unmanagedPodWatcher.{off}");
+        assert!(!may(&set, "delete", "pods"), "{off}");
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ ces-rate-limits: {{ toJson . | quote }}
 {{- end }}
 cluster-name: {{ $v.cluster.name | quote }}
 cluster-id: {{ $v.cluster.id }}
+max-connected-clusters: {{ $v.clustermesh.maxConnectedClusters }}
 # Logs and metrics
 debug: {{ $v.debug.enabled }}
 {{- with $v.logOptions }}
@@ -71,6 +72,11 @@ set-cilium-node-taints: true
 {{- end }}
 {{- if $v.operator.setNodeNetworkStatus }}
 set-cilium-is-up-condition: true
+{{- end }}
+{{- $watcher := $v.operator.unmanagedPodWatcher }}
+unmanaged-pod-watcher-interval: {{ ternary $watcher.intervalSeconds 0 $watcher.restart }}
+{{- if not (kindIs "invalid" $watcher.selector) }}
+pod-restart-selector: {{ $watcher.selector | quote }}
 {{- end }}
 # Addresses
 enable-ipv4: {{ $v.ipv4.enabled }}

@@ -1,6 +1,7 @@
 //! The operator: what the cluster needs once, done by the replica that leads.
 
 mod config;
+mod conflicts;
 mod crd_registration;
 mod endpoint_gc;
 mod endpoint_slice;
@@ -15,6 +16,7 @@ mod policy_validation;
 mod process;
 #[cfg(test)]
 mod trial;
+mod unmanaged_pods;
 mod wiring;
 
 use std::process::ExitCode;
@@ -48,6 +50,7 @@ async fn run() -> anyhow::Result<()> {
     };
     let metrics = Metrics::new("cilium_operator");
     logging::init(&config, &metrics)?;
+    metrics.count_groups(config.strings("controller-group-metrics"));
     config::check(&config)?;
     process::run(config, metrics, shutdown::on_signal()?).await
 }

@@ -5,6 +5,7 @@
 //! touched before all policies, identities, addresses and former endpoints are known, so a restart
 //! changes nothing.
 
+mod closed;
 mod feed;
 mod realize;
 mod worker;

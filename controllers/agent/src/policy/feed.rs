@@ -8,8 +8,10 @@ use cilia_policy::{Config, Kind, Lenient, Note, PolicyId, rule::Rule};
 use cilia_runtime::watch::{Event, Key, watch};
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::de::DeserializeOwned;
+
+use super::closed::Closed;
 
 /// Which kinds of policy count.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +29,8 @@ pub struct Kinds {
 pub(super) enum News {
     /// A policy is new or changed.
     Policy(PolicyId, Vec<Rule>, Vec<Note>),
-    /// A policy is new or changed, and can't be used.
-    Fault(PolicyId, String),
+    /// A policy is new or changed, and can't be used; the rules are what it closes all the same.
+    Fault(PolicyId, String, Vec<Rule>),
     /// A policy is gone.
     Gone(PolicyId),
     /// Every policy of one kind has been listed.
@@ -75,7 +77,7 @@ fn feed<K>(
     parse: fn(&K, &Config) -> Result<cilia_policy::Parsed, cilia_policy::Error>,
 ) -> Pin<Box<dyn Stream<Item = News> + Send>>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    K: Closed<DynamicType = ()> + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let config = config.clone();
     let id = move |key: Key| PolicyId { kind, namespace: key.namespace, name: key.name };
@@ -84,11 +86,18 @@ where
         Event::Deleted(key) => News::Gone(id(key)),
         Event::Applied(policy) => {
             let id = id(Key::of(&policy));
-            let parsed = policy.object.map(|object| parse(&object, &config));
-            match parsed {
-                Ok(Ok(parsed)) => News::Policy(id, parsed.rules, parsed.notes),
-                Ok(Err(error)) => News::Fault(id, error.to_string()),
-                Err(error) => News::Fault(id, error),
+            let object = match policy.object {
+                Ok(object) => object,
+                Err(error) => return News::Fault(id, error, Vec::new()),
+            };
+            match parse(&object, &config) {
+                Ok(parsed) => News::Policy(id, parsed.rules, parsed.notes),
+                Err(error) => {
+                    let closed = object.closed_if_edited();
+                    let closed = closed.and_then(|closed| parse(&closed, &config).ok());
+                    let rules = closed.map(|parsed| parsed.rules).unwrap_or_default();
+                    News::Fault(id, error.to_string(), rules)
+                }
             }
         }
     };

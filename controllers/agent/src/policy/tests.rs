@@ -417,9 +417,19 @@ fn a_restart_never_cuts_what_policies_let_through() {
         let rules = json!({"endpointSelector": {"matchLabels": {"app": "web"}}, "egress": [
             {"toCIDR": ["198.51.100.0/24"]}, {"toPorts": [{"ports": [{"port": "http"}]}]}]});
         create(&agent.policies(), policy("prefix", &rules)).await;
+        // A policy closes what it is about, and a mistake in an edit of it doesn't open that.
+        let rules = json!({"endpointSelector": {"matchLabels": {"app": "web"}},
+            "ingress": [{"fromEndpoints": [{"matchLabels": {"app": "client"}}]}]});
+        create(&agent.policies(), policy("edited", &rules)).await;
+        let mistake =
+            json!({"spec": {"ingress": [{"fromEntities": ["world"], "fromCIDR": ["10.0.0.0/8"]}]}});
+        let (policies, merge) = (agent.policies(), PatchParams::default());
+        policies.patch("edited", &merge, &Patch::Merge(mistake)).await.unwrap();
+        let mut view = agent.enforcer.view();
+        view.wait_for(|view| !view.faults.is_empty()).await.unwrap();
         let local = cilia_policy::CIDR_SCOPE + 1;
         let want = [
-            OPEN[0],
+            HOST,
             (PolicyKey::all(local, true), false),
             (PolicyKey::port(0, true, TCP, 80), false),
         ];
@@ -447,7 +457,9 @@ fn a_restart_never_cuts_what_policies_let_through() {
         watched.join().unwrap();
 
         // Now that it is known what is needed, what is not needed goes.
-        agent.policies().delete("prefix", &DeleteParams::default()).await.unwrap();
+        for name in ["prefix", "edited"] {
+            agent.policies().delete(name, &DeleteParams::default()).await.unwrap();
+        }
         agent.holds(&OPEN).await;
         agent.is_behind("198.51.100.7", None).await;
         agent.token.cancel();

@@ -36,6 +36,8 @@ struct Worker {
     /// Notes and faults, by policy.
     notes: BTreeMap<PolicyId, Vec<String>>,
     faults: BTreeMap<PolicyId, String>,
+    /// Policies that can't be used and were not in force: they only close.
+    closed: BTreeSet<PolicyId>,
     waiting: Vec<(u16, oneshot::Sender<Result<(), Error>>)>,
     plans: Vec<Plan>,
     prefixes: Vec<(IpNet, NumericIdentity)>,
@@ -73,6 +75,7 @@ pub(super) async fn run(
         known: Identities::default(),
         notes: BTreeMap::new(),
         faults: BTreeMap::new(),
+        closed: BTreeSet::new(),
         waiting: Vec::new(),
         plans: Vec::new(),
         prefixes: Vec::new(),
@@ -166,18 +169,29 @@ impl Worker {
                     tracing::warn!(policy = %id, %note, "policy in part without effect");
                 }
                 self.faults.remove(&id);
+                self.closed.remove(&id);
                 self.notes.insert(id.clone(), notes.iter().map(ToString::to_string).collect());
                 if self.repository.set_policy(id.clone(), rules) {
                     tracing::info!(policy = %id, revision = self.repository.revision(), "policy changed");
                 }
             }
-            News::Fault(id, fault) => {
-                // What was in force stays in force: a typing mistake must not open what was closed.
+            News::Fault(id, fault, closed) => {
                 tracing::warn!(policy = %id, %fault, "policy can't be used");
-                self.faults.insert(id, fault);
+                self.faults.insert(id.clone(), fault);
+                // What was in force stays in force: a typing mistake must not open what was closed.
+                let in_force = self.repository.policies().contains_key(&id);
+                if !in_force || self.closed.contains(&id) {
+                    if closed.is_empty() {
+                        self.repository.remove_policy(&id);
+                    } else if self.repository.set_policy(id.clone(), closed) {
+                        tracing::warn!(policy = %id, "it may have been in force: what it is about is closed");
+                    }
+                    self.closed.insert(id);
+                }
             }
             News::Gone(id) => {
                 self.faults.remove(&id);
+                self.closed.remove(&id);
                 self.notes.remove(&id);
                 if self.repository.remove_policy(&id) {
                     tracing::info!(policy = %id, revision = self.repository.revision(), "policy removed");

@@ -39,6 +39,10 @@ test: lint images ## Lint, then run all tests: units, kernel programs, chart, a 
 lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files
 	@hack/lint
 
+.PHONY: fuzz
+fuzz: setup ## Feed every parser with random input, a minute each (needs a nightly toolchain)
+	@hack/fuzz
+
 .PHONY: bench
 bench: images ## Measure delays, memory and throughput on a local cluster
 	@hack/bench $(CLUSTER) $(NODES)

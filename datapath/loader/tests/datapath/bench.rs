@@ -8,7 +8,7 @@ use cilia_loader::{
     NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint, ServiceEntry, ServiceKey,
 };
 
-use crate::bpffs::BpfFs;
+use crate::bpffs::{self, BpfFs};
 use crate::namespace::Namespace;
 use crate::packet::{Packet, Seen, see};
 
@@ -56,7 +56,7 @@ impl Bench {
         let mut config = bpf.config();
         config.node.router_v6 = Some("fd00::1".parse().unwrap());
         change(&mut config);
-        let datapath = bpf.load_config(&config);
+        let datapath = bpffs::load(&config);
         let (mac, node_mac) = (MAC_B, NODE_MAC);
         for (address, id, identity) in [(A4, A, ID_A), (A6, A, ID_A), (B4, B, ID_B), (B6, B, ID_B)]
         {

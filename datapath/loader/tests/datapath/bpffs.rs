@@ -29,7 +29,7 @@ impl BpfFs {
     }
 
     pub(crate) fn load_sized(&self, node: NodeConfig, sizes: MapSizes) -> Datapath {
-        self.load_config(&Config { sizes, node, ..self.config() })
+        load(&Config { sizes, node, ..self.config() })
     }
 
     /// Small maps, both families, no devices.
@@ -37,20 +37,21 @@ impl BpfFs {
         let (sizes, node) = (small(), NodeConfig::default());
         Config { bpf_root: self.path().into(), ipv4: true, ipv6: true, sizes, node }
     }
+}
 
-    pub(crate) fn load_config(&self, config: &Config) -> Datapath {
-        Datapath::load(config).unwrap_or_else(|error| {
-            let mut text = error.to_string();
-            let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
-            while let Some(error) = cause {
-                text = format!("{text}: {error}");
-                cause = error.source();
-            }
-            // The end of a verifier's log says what it refused.
-            let tail = text.len().saturating_sub(6000);
-            panic!("{} ... {}", &text[..text.len().min(300)], &text[tail..])
-        })
-    }
+/// Loads a datapath, or says at which instruction the verifier refused.
+pub(crate) fn load(config: &Config) -> Datapath {
+    Datapath::load(config).unwrap_or_else(|error| {
+        let mut text = error.to_string();
+        let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        // The end of a verifier's log says what it refused.
+        let tail = text.len().saturating_sub(6000);
+        panic!("{} ... {}", &text[..text.len().min(300)], &text[tail..])
+    })
 }
 
 impl Drop for BpfFs {

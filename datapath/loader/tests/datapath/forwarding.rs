@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cilia_loader::PolicyKey;
+use cilia_loader::{NodeConfig, PolicyKey};
 
 use crate::cluster::{Cluster, Node, Pod};
 use crate::traffic::{bind_udp, connect, echo_server, pattern, ping, round_trip, udp};
@@ -99,6 +99,26 @@ fn what_a_node_asks_by_the_tunnel_is_answered_by_it() {
         server.send_to(b"answer", peer).unwrap();
         assert_eq!(client.recv_from(&mut [0; 8]).unwrap().0, 6);
     }
+}
+
+#[test]
+fn a_new_tunnel_device_gets_its_program() {
+    let cluster = Cluster::new();
+    let (a, b) = (cluster.pod(0, 10, 300), cluster.pod(1, 11, 301));
+    let [one, two] = &cluster.nodes;
+    open(one, &[&a]);
+    open(two, &[&b]);
+    two.netns.ip(&[
+        "link del cilium_vxlan",
+        "link add cilium_vxlan type vxlan external dstport 8472",
+        "link set cilium_vxlan up",
+    ]);
+    let overlay_ifindex = two.netns.device("cilium_vxlan").0;
+    assert_ne!(overlay_ifindex, two.config.overlay_ifindex);
+    let node = NodeConfig { overlay_ifindex, ..two.config.clone() };
+    two.netns.run(|| two.datapath.set_node(&node)).unwrap();
+    let (ok, output) = ping(&a.netns, b.ip(false), 56);
+    assert!(ok, "{output}");
 }
 
 #[test]

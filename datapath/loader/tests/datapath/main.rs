@@ -14,5 +14,6 @@ mod namespace;
 mod packet;
 mod policies;
 mod services;
+mod throughput;
 mod traffic;
 mod translation;

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use cilia_runtime::config::{Config, Error, Flags, Program};
 use cilia_runtime::leader;
 
+use crate::endpoint_slice::ADAPTIVE_FLAG;
 use crate::wiring::{Duty, duties};
 
 /// The Lease of all operators of a cluster.
@@ -13,6 +14,7 @@ pub(crate) const LEASE: &str = "cilium-operator-resource-lock";
 
 /// The flags that the process itself, the CRD registration and the duties read.
 const BUILT: &[&str] = &[
+    ADAPTIVE_FLAG,
     "ces-max-ciliumendpoints-per-ces",
     "ces-rate-limits",
     "cilium-endpoint-gc-interval",
@@ -71,12 +73,17 @@ const BUILT: &[&str] = &[
     "validate-network-policy",
 ];
 
+/// Cilium's flags and our own.
+pub(crate) fn flags() -> Flags {
+    Flags::operator().with(ADAPTIVE_FLAG, "bool", "true")
+}
+
 /// The program and its flags.
 pub(crate) fn program() -> Program {
     Program {
         name: "cilia-operator",
         about: "The Cilia operator does what a cluster needs once: CRDs, pod CIDRs, endpoint slices, garbage collection.",
-        flags: Flags::operator(),
+        flags: flags(),
         built: BUILT,
     }
 }
@@ -183,8 +190,8 @@ fn check_ipam(config: &Config) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUILT, check, program};
-    use cilia_runtime::config::{Config, Flags, Start};
+    use super::{BUILT, check, flags, program};
+    use cilia_runtime::config::{Config, Start};
 
     fn checked(args: &[&str]) -> Result<(), String> {
         // What cluster-pool must have.
@@ -198,7 +205,7 @@ mod tests {
 
     #[test]
     fn built_flags_exist() {
-        let config = Config::load(Flags::operator(), [], []).unwrap();
+        let config = Config::load(flags(), [], []).unwrap();
         for flag in BUILT {
             assert!(config.has(flag), "{flag}");
         }

@@ -1,9 +1,12 @@
 //! Packs `CiliumEndpoints` into `CiliumEndpointSlices`: the shell around `cilia_slices`.
 
+mod adaptive;
+mod budget;
 mod metrics;
 mod pump;
 mod rate_limits;
 mod reconciler;
+mod slim;
 mod store;
 
 #[cfg(test)]
@@ -13,17 +16,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_runtime::config::{Config, Error};
-use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
+use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use cilia_slices::Text;
 use futures::future::BoxFuture;
 use tracing::info;
 
 use crate::failure::Failure;
 use crate::wiring::Context;
+use budget::Budget;
 use metrics::Metrics;
 use pump::Pump;
 use rate_limits::RateLimits;
 use reconciler::Reconciler;
+
+pub(crate) use budget::ADAPTIVE_FLAG;
 
 /// Lane of priority namespaces.
 const FAST: usize = 0;
@@ -36,7 +42,7 @@ const STANDARD_SHARE: u32 = 4;
 /// Writes that ordinary namespaces leave in the budget, so that a priority namespace's never wait.
 const FAST_RESERVE: f64 = 5.0;
 /// Writes under way at once.
-const WORKERS: usize = 8;
+const WORKERS: usize = 12;
 
 /// Errors for settings that cannot work.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
@@ -58,15 +64,14 @@ fn max(config: &Config) -> Result<usize, Error> {
     max.ok_or_else(|| config.reject(flag, "a number from 1"))
 }
 
-/// Runs until `context.stop`.
+/// Follows endpoints and slices from the start, and writes slices once this process leads.
 pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let config = &context.config;
     if !config.bool("enable-cilium-endpoint-slice") {
         return Ok(());
     }
     let (limits, max) = (limits(config)?, max(config)?);
-    let (limit, burst) = limits.for_nodes(0);
-    let rate = Rate::new(limit, burst);
+    let budget = Arc::new(Budget::new(limits, config, &context.metrics));
     let standard = Lane {
         delay: GATHER,
         share: STANDARD_SHARE,
@@ -74,22 +79,26 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         ..Lane::new("cilium_endpoint_slice_standard")
     };
     let lanes = vec![Lane::new("cilium_endpoint_slice_fast"), standard];
-    let lanes = Lanes::new(lanes, Retry::default(), Some(rate.clone()), &context.workqueues);
+    let lanes = Lanes::new(lanes, Retry::default(), Some(budget.rate()), &context.workqueues);
     let reconciler = Arc::new(Reconciler::new(
         context.client.clone(),
         max,
         lanes.clone(),
         Metrics::register(&context.metrics),
+        Arc::clone(&budget),
     ));
-    info!(max, limit, burst, "packing endpoints into slices");
-    let pump = Pump::new(Arc::clone(&reconciler), limits, rate);
+    info!(max, "packing endpoints into slices");
+    let pump = Pump::new(Arc::clone(&reconciler), budget);
+    let ranks = Arc::clone(&reconciler);
+    let rank = move |slice: &Text| ranks.urgency(slice);
     let handle = move |job: Job<Text>| -> BoxFuture<'static, Result<Next, Failure>> {
         let reconciler = Arc::clone(&reconciler);
         Box::pin(async move { reconciler.reconcile(&job).await })
     };
+    // Nothing comes into the lanes before the pump has started the core, as leader.
     tokio::join!(
-        pump.run(&context.client, &context.stop),
-        lanes.run(WORKERS, &context.stop, handle),
+        pump.run(&context.client, &context.stop, context.leading.clone()),
+        lanes.run_by(WORKERS, &context.stop, rank, handle),
     );
     Ok(())
 }

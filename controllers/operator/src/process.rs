@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::config::LEASE;
-use crate::wiring::{Context, Duty, duties};
+use crate::wiring::{Context, Duty, Leading, duties};
 use crate::{crd_registration, http};
 
 const COMPONENT: &str = "cilium-operator";
@@ -47,70 +47,66 @@ pub(crate) async fn run(
         leadership: None,
     };
     let elector = Elector::new(client::client(&config, &lease_client).await?, election);
-    let context =
-        Work { config: Arc::new(config), workqueues: Workqueues::register(&metrics), metrics, own };
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        checked = check_version(&context.own) => checked?,
+        checked = check_version(&own) => checked?,
     }
-    let lead = async |leadership| context.lead(leadership, stop.clone()).await;
+    // Without retries in the client: the lanes look again before they write again.
+    let settings = Settings { leadership: Some(elector.leadership()), retry: false, ..ordinary };
+    let client = client::client(&config, &settings).await?;
+    let (begin, leading) = Leading::not_yet();
+    let context = Context {
+        events: Recorder::new(client.clone(), COMPONENT),
+        client,
+        config: Arc::new(config),
+        workqueues: Workqueues::register(&metrics),
+        metrics,
+        leading,
+        stop: stop.child_token(),
+    };
+    let (ready, others) = duties().into_iter().partition(|duty: &Duty| duty.stands_by);
+    let mut running = Running::default();
+    running.start(ready, &context);
+    let lead = async |_: Leadership| {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            registered = crd_registration::run(context.client.clone(), &context.config) => registered?,
+        }
+        begin.send_replace(true);
+        running.start(others, &context);
+        running.finish(&context.stop).await
+    };
     elector.run(&stop, lead).await?.unwrap_or(Ok(()))
 }
 
-/// What leading needs.
-struct Work {
-    config: Arc<Config>,
-    metrics: Metrics,
-    workqueues: Workqueues,
-    own: Client,
-}
+/// The duties that run.
+#[derive(Default)]
+struct Running(JoinSet<anyhow::Result<()>>);
 
-impl Work {
-    /// Registers the CRDs, then runs the duties until `stop`.
-    async fn lead(&self, leadership: Leadership, stop: CancellationToken) -> anyhow::Result<()> {
-        // Without retries in the client: the lanes look again before they write again.
-        let settings = Settings {
-            leadership: Some(leadership),
-            retry: false,
-            ..Settings::new(&self.config, COMPONENT)
-        };
-        let client = client::client(&self.config, &settings).await?;
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            registered = crd_registration::run(client.clone(), &self.config) => registered?,
-        }
-        let context = Context {
-            events: Recorder::new(client.clone(), COMPONENT),
-            client,
-            config: self.config.clone(),
-            metrics: self.metrics.clone(),
-            workqueues: self.workqueues.clone(),
-            stop: stop.child_token(),
-        };
-        run_duties(duties(), &context).await
-    }
-}
-
-/// Runs all duties at once; the first that fails stops the others.
-async fn run_duties(duties: Vec<Duty>, context: &Context) -> anyhow::Result<()> {
-    let mut running = JoinSet::new();
-    for Duty { name, run, .. } in duties {
-        let duty = run(context.clone());
-        running.spawn(async move { duty.await.with_context(|| format!("duty {name}")) });
-    }
-    let mut outcome = Ok(());
-    while let Some(ended) = running.join_next().await {
-        let ended = ended.unwrap_or_else(|panic| Err(anyhow!("a duty panicked: {panic}")));
-        if ended.is_err() && outcome.is_ok() {
-            context.stop.cancel();
-            outcome = ended;
+impl Running {
+    fn start(&mut self, duties: Vec<Duty>, context: &Context) {
+        for Duty { name, run, .. } in duties {
+            let duty = run(context.clone());
+            self.0.spawn(async move { duty.await.with_context(|| format!("duty {name}")) });
         }
     }
-    // With every duty switched off there is still the Lease to hold.
-    if outcome.is_ok() {
-        context.stop.cancelled().await;
+
+    /// Waits until all have ended; the first that fails stops the others.
+    async fn finish(mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let mut outcome = Ok(());
+        while let Some(ended) = self.0.join_next().await {
+            let ended = ended.unwrap_or_else(|panic| Err(anyhow!("a duty panicked: {panic}")));
+            if ended.is_err() && outcome.is_ok() {
+                stop.cancel();
+                outcome = ended;
+            }
+        }
+        // With every duty switched off there is still the Lease to hold.
+        if outcome.is_ok() {
+            stop.cancelled().await;
+        }
+        outcome
     }
-    outcome
 }
 
 /// Waits for the API server and looks whether it is recent enough.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cilia_runtime::config::{Config, Flags};
+use cilia_runtime::config::Config;
 use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::crd_registration;
-use crate::wiring::{Context, Duty, duties};
+use crate::wiring::{Context, Duty, Leading, duties};
 
 /// The user agent of the duty under test.
 const DUTY: &str = "duty";
@@ -54,12 +54,15 @@ impl Trial {
         let client = self.server.client_as(DUTY);
         let metrics = Metrics::new("cilium_operator");
         let stop = CancellationToken::new();
+        let (begin, leading) = Leading::not_yet();
+        begin.send_replace(true);
         let context = Context {
             events: Recorder::new(self.server.client_as("events"), "test"),
             client,
             config: Arc::new(config(&self.arguments)),
             workqueues: Workqueues::register(&metrics),
             metrics: metrics.clone(),
+            leading,
             stop: stop.clone(),
         };
         Running { metrics, stop, ended: tokio::spawn(run(context)) }
@@ -93,5 +96,5 @@ impl Running {
 }
 
 fn config(arguments: &[String]) -> Config {
-    Config::load(Flags::operator(), arguments.to_vec(), []).expect("valid settings")
+    Config::load(crate::config::flags(), arguments.to_vec(), []).expect("valid settings")
 }

@@ -9,7 +9,8 @@
 //! pub(crate) async fn run(context: Context) -> anyhow::Result<()>
 //! ```
 //!
-//! `run` is started once this process leads and the CRDs are there, and is never started twice. It
+//! `run` is started once this process leads and the CRDs are there, and is never started twice. A duty
+//! that stands by is started at once, and waits for `context.leading` before it writes. It
 //! returns `Ok` at once if the configuration switches it off, and soon after `context.stop` is
 //! cancelled. A failure that may pass (the API server is away, a conflict) is its own to retry, on lanes.
 //! Its writes fail by themselves when the process no longer leads: `context.client` sees to that.
@@ -38,8 +39,30 @@ pub(crate) struct Context {
     pub(crate) workqueues: Workqueues,
     /// Events on objects.
     pub(crate) events: Recorder,
+    /// Whether this process leads and the CRDs are there.
+    pub(crate) leading: Leading,
     /// Cancelled when the process shuts down.
     pub(crate) stop: CancellationToken,
+}
+
+/// Tells duties that stand by when their time has come; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Leading(tokio::sync::watch::Receiver<bool>);
+
+impl Leading {
+    /// Not yet; setting the other end to `true` begins it.
+    pub(crate) fn not_yet() -> (tokio::sync::watch::Sender<bool>, Self) {
+        let (begin, leading) = tokio::sync::watch::channel(false);
+        (begin, Self(leading))
+    }
+
+    /// Completes when this process leads.
+    pub(crate) async fn begins(mut self) {
+        if self.0.wait_for(|leading| *leading).await.is_err() {
+            // The process ends without having led.
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
@@ -52,14 +75,20 @@ pub(crate) struct Duty {
     pub(crate) check: fn(&Config) -> anyhow::Result<()>,
     /// Its `run`.
     pub(crate) run: fn(Context) -> Running,
+    /// Runs on every replica, so that it is ready the moment this one leads.
+    pub(crate) stands_by: bool,
 }
 
 macro_rules! duty {
     ($name:ident) => {
+        duty!($name, false)
+    };
+    ($name:ident, $stands_by:expr) => {
         Duty {
             name: stringify!($name),
             check: crate::$name::check,
             run: |context| Box::pin(crate::$name::run(context)),
+            stands_by: $stands_by,
         }
     };
 }
@@ -71,7 +100,7 @@ pub(crate) fn duties() -> Vec<Duty> {
         duty!(node_taint),
         duty!(node_gc),
         duty!(identity_gc),
-        duty!(endpoint_slice),
+        duty!(endpoint_slice, true),
         duty!(endpoint_gc),
         duty!(policy_validation),
     ]

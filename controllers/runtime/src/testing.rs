@@ -103,7 +103,8 @@ impl ApiServer {
         let apiserver = Process::start(&binary("kube-apiserver"), &all, &path("apiserver.log"));
         let address = SocketAddr::from(([127, 0, 0, 1], api_port));
         let mut server = Self { apiserver, _etcd: etcd, folder, address };
-        std::fs::write(server.kubeconfig(), kubeconfig(address)).expect("write the kubeconfig");
+        std::fs::write(server.kubeconfig(), kubeconfig("https", address))
+            .expect("write the kubeconfig");
         server.wait_until_ready().await;
         server
     }
@@ -160,8 +161,20 @@ impl ApiServer {
     /// # Panics
     /// If the file cannot be written.
     pub fn kubeconfig_via(&self, address: SocketAddr) -> PathBuf {
+        self.kubeconfig_by("https", address)
+    }
+
+    /// The same by way of an `address` that speaks plain HTTP.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn kubeconfig_via_http(&self, address: SocketAddr) -> PathBuf {
+        self.kubeconfig_by("http", address)
+    }
+
+    fn kubeconfig_by(&self, scheme: &str, address: SocketAddr) -> PathBuf {
         let path = self.folder.path().join(format!("kubeconfig-{}", address.port()));
-        std::fs::write(&path, kubeconfig(address)).expect("write a kubeconfig");
+        std::fs::write(&path, kubeconfig(scheme, address)).expect("write a kubeconfig");
         path
     }
 
@@ -202,10 +215,10 @@ pub fn client_of(address: SocketAddr, user_agent: &str) -> kube::Client {
     from_access(access, &settings).expect("make a client")
 }
 
-fn kubeconfig(address: SocketAddr) -> String {
+fn kubeconfig(scheme: &str, address: SocketAddr) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
-         clusters: [{{name: test, cluster: {{server: \"https://{address}\", insecure-skip-tls-verify: true}}}}]\n\
+         clusters: [{{name: test, cluster: {{server: \"{scheme}://{address}\", insecure-skip-tls-verify: true}}}}]\n\
          users: [{{name: test, user: {{token: {TOKEN}}}}}]\n\
          contexts: [{{name: test, context: {{cluster: test, user: test}}}}]\n"
     )

@@ -1,9 +1,9 @@
 //! Decides which slice to write next.
 //!
 //! Writes are what is scarce, and one write serves everything that waits for its slice. So the
-//! slice goes first whose endpoints have waited longest *together*: many that have waited a little
-//! weigh as much as one that has waited long, and none waits for ever, for its weight grows while
-//! others' are written off. Endpoints that appear or change come before those that go, which
+//! slice goes first whose endpoints weigh most *together*, each by the square of the time it has
+//! waited: many that have waited a little weigh as much as one that has waited long, and none waits
+//! much longer than it would if all took turns. Endpoints that appear or change come before those that go, which
 //! come first too once they have waited for [`REMOVAL_BOUND`]; moves come last. A priority
 //! namespace comes before everything.
 
@@ -19,8 +19,8 @@ pub const REMOVAL_BOUND: Millis = 60_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Urgency {
     class: Class,
-    /// Milliseconds that its endpoints have waited, together.
-    waited: u64,
+    /// The squares of the milliseconds that its endpoints have waited, together.
+    weight: u128,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,9 +46,11 @@ pub(crate) struct Need {
 /// Some endpoints that wait.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
-    count: u64,
+    count: u128,
     /// The sum of the moments since when they do.
-    since: Millis,
+    since: u128,
+    /// The sum of the squares of these.
+    squares: u128,
     oldest: Option<Millis>,
 }
 
@@ -56,13 +58,16 @@ impl Waiting {
     fn of(moments: impl Iterator<Item = Millis>) -> Self {
         moments.fold(Self::default(), |waiting, since| Self {
             count: waiting.count + 1,
-            since: waiting.since + since,
+            since: waiting.since + u128::from(since),
+            squares: waiting.squares + u128::from(since).pow(2),
             oldest: Some(waiting.oldest.map_or(since, |oldest| oldest.min(since))),
         })
     }
 
-    fn together(self, now: Millis) -> Millis {
-        (self.count * now).saturating_sub(self.since)
+    /// The sum of the squares of how long they have waited.
+    fn weight(self, now: Millis) -> u128 {
+        let now = u128::from(now);
+        (self.count * now * now + self.squares).saturating_sub(2 * now * self.since)
     }
 }
 
@@ -79,8 +84,8 @@ impl Need {
             (_, _, _, true) => Class::Removal,
             _ => Class::Tidying,
         };
-        let waited = if appears { self.appear } else { self.go }.together(now);
-        Urgency { class, waited }
+        let weight = if appears { self.appear } else { self.go }.weight(now);
+        Urgency { class, weight }
     }
 }
 

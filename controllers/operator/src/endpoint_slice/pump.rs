@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumNode};
-use cilia_runtime::lanes::Rate;
 use cilia_runtime::watch::{self, Key, PartialObjectMeta, watch};
 use cilia_slices::Event;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 
-use super::RateLimits;
+use super::budget::Budget;
 use super::reconciler::Reconciler;
+use super::slim::Slim;
 use super::store::seen;
+use crate::wiring::Leading;
 
 const PRIORITY_ANNOTATION: &str = "cilium.io/ces-namespace";
 /// Events taken in at once while there are many.
@@ -24,21 +26,25 @@ const BATCH: usize = 256;
 /// How often fragmentation is healed, one slice at a time, and slices are doubted of which no
 /// watch has told.
 const UPKEEP: Duration = Duration::from_secs(5);
+/// How often a standby looks whether a leader has registered the kinds by now.
+const LOOK_FOR_KINDS: Duration = Duration::from_secs(5);
+
+/// Endpoints, slices and namespaces.
+const SOURCES: u32 = 3;
 
 type Meta<K> = PartialObjectMeta<K>;
 
 #[expect(clippy::large_enum_variant, reason = "told and dropped at once, never stored")]
 enum Input {
-    Endpoint(watch::Event<CiliumEndpoint>),
-    Slice(watch::Event<CiliumEndpointSlice>),
+    Endpoint(watch::Event<Slim<CiliumEndpoint>>),
+    Slice(watch::Event<Slim<CiliumEndpointSlice>>),
     Namespace(watch::Event<Meta<Namespace>>),
     Node(watch::Event<Meta<CiliumNode>>),
 }
 
 pub(super) struct Pump {
     reconciler: Arc<Reconciler>,
-    limits: RateLimits,
-    rate: Rate,
+    budget: Arc<Budget>,
     nodes: HashSet<Key>,
     /// Slices that the watch has told of, with their uids.
     told: HashMap<Arc<str>, String>,
@@ -46,40 +52,59 @@ pub(super) struct Pump {
     doubtful: HashSet<String>,
     /// Of endpoints, slices and namespaces.
     synced: u32,
+    leads: bool,
 }
 
 impl Pump {
-    pub(super) fn new(reconciler: Arc<Reconciler>, limits: RateLimits, rate: Rate) -> Self {
+    pub(super) fn new(reconciler: Arc<Reconciler>, budget: Arc<Budget>) -> Self {
         Self {
             reconciler,
-            limits,
-            rate,
+            budget,
             nodes: HashSet::new(),
             told: HashMap::new(),
             doubtful: HashSet::new(),
             synced: 0,
+            leads: false,
         }
     }
 
-    /// Runs until `stop`.
-    pub(super) async fn run(mut self, client: &Client, stop: &CancellationToken) {
+    /// Runs until `stop`; has slices written once this process leads.
+    pub(super) async fn run(mut self, client: &Client, stop: &CancellationToken, leading: Leading) {
+        let mut leads = std::pin::pin!(leading.begins());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = &mut leads => self.leads = true,
+            () = served(client) => {}
+        }
         let mut inputs = inputs(client).ready_chunks(BATCH);
         let mut upkeep = tokio::time::interval(UPKEEP);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = &mut leads, if !self.leads => {
+                    self.leads = true;
+                    self.start();
+                }
                 _ = upkeep.tick() => self.keep_up(),
                 Some(batch) = inputs.next() => self.take_in(batch),
             }
         }
     }
 
+    /// Lets the core place endpoints and write, if everything is known and it may.
+    fn start(&self) {
+        if self.leads && self.synced == SOURCES {
+            self.reconciler.tell(|slices, _| slices.start());
+        }
+    }
+
     fn take_in(&mut self, batch: Vec<Input>) {
         let reconciler = Arc::clone(&self.reconciler);
+        let synced = self.synced;
         reconciler.tell(|slices, now| {
             for input in batch {
                 match input {
-                    Input::Endpoint(watch::Event::Applied(endpoint)) => slices.apply(
+                    Input::Endpoint(watch::Event::Applied(Slim(endpoint))) => slices.apply(
                         Event::Endpoint {
                             namespace: endpoint.metadata.namespace.as_deref().unwrap_or_default(),
                             name: endpoint.metadata.name.as_deref().unwrap_or_default(),
@@ -91,7 +116,7 @@ impl Pump {
                         let event = Event::EndpointGone { namespace: &namespace, name: &name };
                         slices.apply(event, now);
                     }
-                    Input::Slice(watch::Event::Applied(slice)) => {
+                    Input::Slice(watch::Event::Applied(Slim(slice))) => {
                         self.told.insert(slice.name_any().into(), slice.uid().unwrap_or_default());
                         slices.apply(seen(&slice), now);
                     }
@@ -114,19 +139,17 @@ impl Pump {
                     | Input::Slice(watch::Event::Synced)
                     | Input::Namespace(watch::Event::Synced) => {
                         self.synced += 1;
-                        if self.synced == 3 {
-                            let (endpoints, objects) = slices.len();
-                            info!(
-                                endpoints,
-                                slices = objects,
-                                "all endpoints and slices are known"
-                            );
-                            slices.start(now);
-                        }
                     }
                 }
             }
+            if synced < self.synced && self.synced == SOURCES {
+                let (endpoints, objects) = slices.len();
+                info!(endpoints, slices = objects, "all endpoints and slices are known");
+            }
         });
+        if synced < self.synced {
+            self.start();
+        }
     }
 
     fn node(&mut self, event: watch::Event<Meta<CiliumNode>>) {
@@ -135,11 +158,7 @@ impl Pump {
             watch::Event::Deleted(key) => self.nodes.remove(&key),
             watch::Event::Synced => true,
         };
-        let (limit, burst) = self.limits.for_nodes(self.nodes.len());
-        if self.rate.limits() != (limit, burst) {
-            info!(nodes = self.nodes.len(), limit, burst, "write budget of slices changed");
-            self.rate.set(limit, burst);
-        }
+        self.budget.nodes(self.nodes.len());
     }
 
     fn keep_up(&mut self) {
@@ -161,9 +180,23 @@ impl Pump {
     }
 }
 
+/// Completes when endpoints and slices can be listed.
+async fn served(client: &Client) {
+    let one = ListParams::default().limit(1);
+    let endpoints: Api<Slim<CiliumEndpoint>> = Api::all(client.clone());
+    let slices: Api<Slim<CiliumEndpointSlice>> = Api::all(client.clone());
+    loop {
+        match tokio::try_join!(endpoints.list_metadata(&one), slices.list_metadata(&one)) {
+            Ok(_) => return,
+            Err(error) => debug!(%error, "endpoints and slices cannot be followed yet"),
+        }
+        tokio::time::sleep(LOOK_FOR_KINDS).await;
+    }
+}
+
 fn inputs(client: &Client) -> impl Stream<Item = Input> + Send + Unpin + use<> {
-    let endpoints = watch(Api::<CiliumEndpoint>::all(client.clone())).map(Input::Endpoint);
-    let slices = watch(Api::<CiliumEndpointSlice>::all(client.clone())).map(Input::Slice);
+    let endpoints = watch(Api::<Slim<CiliumEndpoint>>::all(client.clone())).map(Input::Endpoint);
+    let slices = watch(Api::<Slim<CiliumEndpointSlice>>::all(client.clone())).map(Input::Slice);
     let namespaces = watch(Api::<Meta<Namespace>>::all(client.clone())).map(Input::Namespace);
     let nodes = watch(Api::<Meta<CiliumNode>>::all(client.clone())).map(Input::Node);
     futures::stream::select_all([

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// However large the configured limit.
-const MAX_LIMIT: f64 = 50.0;
+pub(super) const MAX_LIMIT: f64 = 50.0;
 const MAX_BURST: f64 = 100.0;
 
 /// Why `ces-rate-limits` cannot be used; worded as what is allowed instead.

@@ -1,14 +1,15 @@
 //! Carries slices between the core, the lanes and the API server.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cilia_runtime::lanes::{Job, Lanes, Next, Retry};
-use cilia_slices::{Event, Millis, Outcome, Slices, Text};
+use cilia_slices::{Event, Millis, Outcome, Slices, Text, Urgency};
 use kube::Client;
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::budget::Budget;
 use super::metrics::{Metrics, Sync};
 use super::store::{Store, seen};
 use super::{FAST, STANDARD};
@@ -23,29 +24,55 @@ pub(super) struct Reconciler {
     store: Store,
     lanes: Lanes<Text>,
     metrics: Metrics,
+    budget: Arc<Budget>,
     epoch: Instant,
 }
 
 impl Reconciler {
-    pub(super) fn new(client: Client, max: usize, lanes: Lanes<Text>, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        client: Client,
+        max: usize,
+        lanes: Lanes<Text>,
+        metrics: Metrics,
+        budget: Arc<Budget>,
+    ) -> Self {
         Self {
             slices: Mutex::new(Slices::new(max, rand::random())),
             store: Store::new(client),
             lanes,
             metrics,
+            budget,
             epoch: Instant::now(),
         }
     }
 
     /// Tells the core something, and queues what has come to be wrong.
     pub(super) fn tell<T>(&self, what: impl FnOnce(&mut Slices, Millis) -> T) -> T {
-        let mut slices = self.slices();
-        let told = what(&mut slices, self.now());
-        for changed in slices.take_changed() {
+        self.tell_apart_from(None, what)
+    }
+
+    /// Does not queue one slice: its worker does, when its time comes.
+    fn tell_apart_from<T>(
+        &self,
+        apart: Option<&Text>,
+        what: impl FnOnce(&mut Slices, Millis) -> T,
+    ) -> T {
+        let (told, changed) = {
+            let mut slices = self.slices();
+            let told = what(&mut slices, self.now());
+            (told, slices.take_changed())
+        };
+        // The lanes ask for ranks while they are locked, so the core must not be locked here.
+        for changed in changed.into_iter().filter(|changed| Some(&changed.slice) != apart) {
             let lane = if changed.priority { FAST } else { STANDARD };
             self.lanes.add(lane, changed.slice);
         }
         told
+    }
+
+    /// How urgent it is to write a slice.
+    pub(super) fn urgency(&self, slice: &Text) -> Option<Urgency> {
+        self.slices().urgency(slice, self.now())
     }
 
     /// Whether nothing is queued.
@@ -58,17 +85,22 @@ impl Reconciler {
         let Some(write) = self.slices().plan(&job.key) else { return Ok(Next::Done) };
         self.metrics.planned(&write, job.lane, job.waited);
         job.write().await;
+        let sent = Instant::now();
         let (outcome, failure) = match self.store.write(&write).await {
             Ok(outcome) => (outcome, None),
             Err((outcome, failure)) => (outcome, Some(failure)),
         };
+        self.budget.answered(sent.elapsed(), failure.as_ref());
         let unknown = outcome == Outcome::Unknown;
-        self.tell(|slices, _| slices.settle(&write.slice, outcome));
         let Some(failure) = failure else {
+            self.tell(|slices, _| slices.settle(&write.slice, outcome));
             debug!(slice = %write.slice, inserted = write.inserted, removed = write.removed, "written");
             self.metrics.ended(Sync::Success);
             return Ok(Next::Done);
         };
+        // Or the retry would not wait for its time.
+        let apart = Some(&write.slice);
+        self.tell_apart_from(apart, |slices, _| slices.settle(&write.slice, outcome));
         let last = job.failures >= Retry::default().max;
         self.metrics.ended(if last { Sync::Fatal } else { Sync::Transient });
         if unknown {
@@ -81,9 +113,9 @@ impl Reconciler {
         Err(failure)
     }
 
-    async fn read_again(&self, name: &str) -> Result<(), Failure> {
+    async fn read_again(&self, name: &Text) -> Result<(), Failure> {
         let slice = self.store.read(name).await?;
-        self.tell(|slices, now| match &slice {
+        self.tell_apart_from(Some(name), |slices, now| match &slice {
             Some(slice) => slices.apply(seen(slice), now),
             None => slices.apply(Event::SliceGone { name, uid: None }, now),
         });

@@ -1,0 +1,153 @@
+//! Decides how many slices may be written a second: more than configured while the API server copes.
+//!
+//! Every half second in which nine of ten answers came quickly adds a few writes a second, up to
+//! [`MOST`]. An answer that says that the server is busy or broken, or none at all, or slow ones,
+//! halve it. It is never less than what is configured, and that again after a while without writes:
+//! then nothing is known of the server.
+
+use std::time::Duration;
+
+use super::rate_limits::MAX_LIMIT as MOST;
+
+/// What a good half second adds.
+const STEP: f64 = 5.0;
+/// How long answers are gathered, and how many at least, before they are judged.
+const WINDOW: Duration = Duration::from_millis(500);
+const FEWEST: usize = 4;
+/// Nine of ten answers within this time are quick.
+const QUICK: Duration = Duration::from_millis(250);
+/// Strain this soon after strain is the same: it concerns writes sent before the limit was lowered.
+const ONE_STRAIN: Duration = Duration::from_secs(1);
+/// After this long without an answer nothing is known.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The limit, and the answers since it was last judged. Moments are durations since any fixed one.
+#[derive(Debug)]
+pub(super) struct Adaptive {
+    configured: f64,
+    limit: f64,
+    answers: Vec<Duration>,
+    since: Duration,
+    last: Duration,
+    strained: Option<Duration>,
+}
+
+impl Adaptive {
+    pub(super) fn new(configured: f64) -> Self {
+        Self {
+            configured,
+            limit: configured,
+            answers: Vec::new(),
+            since: Duration::ZERO,
+            last: Duration::ZERO,
+            strained: None,
+        }
+    }
+
+    /// The configured limit is this now.
+    pub(super) fn configure(&mut self, configured: f64) {
+        // What was found to be too much for the server stays so.
+        let known = if self.limit > self.configured { self.limit } else { 0.0 };
+        (self.configured, self.limit) = (configured, configured.max(known));
+    }
+
+    /// An answer came after `took`; `well` if it did not complain of the server's own state.
+    pub(super) fn answered(&mut self, took: Duration, well: bool, now: Duration) {
+        if now.saturating_sub(self.last) > SILENCE {
+            self.limit = self.configured;
+            self.start_again(now);
+        }
+        self.last = now;
+        if self.strained.is_some_and(|strained| now.saturating_sub(strained) < ONE_STRAIN) {
+            return;
+        }
+        if !well {
+            self.strain(now);
+            return;
+        }
+        self.answers.push(took);
+        if self.answers.len() < FEWEST || now.saturating_sub(self.since) < WINDOW {
+            return;
+        }
+        self.answers.sort_unstable();
+        if self.answers[(self.answers.len() * 9 / 10).min(self.answers.len() - 1)] < QUICK {
+            self.limit = (self.limit + STEP).min(MOST.max(self.configured));
+            self.start_again(now);
+        } else {
+            self.strain(now);
+        }
+    }
+
+    /// Writes a second.
+    pub(super) fn limit(&self) -> f64 {
+        self.limit
+    }
+
+    fn strain(&mut self, now: Duration) {
+        self.limit = (self.limit / 2.0).max(self.configured);
+        self.strained = Some(now);
+        self.start_again(now);
+    }
+
+    fn start_again(&mut self, now: Duration) {
+        self.answers.clear();
+        self.since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Adaptive;
+    use std::time::Duration;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Answers every 20 ms for `length`; the limit after that.
+    fn run(adaptive: &mut Adaptive, now: &mut Duration, length: u64, took: u64, well: bool) -> f64 {
+        let end = *now + ms(length);
+        while *now < end {
+            *now += ms(20);
+            adaptive.answered(ms(took), well, *now);
+        }
+        adaptive.limit()
+    }
+
+    #[test]
+    fn climbs_while_all_is_well_and_halves_at_the_first_strain() {
+        let (mut adaptive, mut now) = (Adaptive::new(10.0), ms(0));
+        let mut limit = |length, took, well| run(&mut adaptive, &mut now, length, took, well);
+        assert_eq!(limit(480, 10, true), 10.0);
+        assert_eq!(limit(540, 10, true), 20.0, "5 each half second");
+        assert_eq!(limit(10_000, 10, true), 50.0, "not above the most");
+        assert_eq!(limit(20, 10, false), 25.0);
+        assert_eq!(limit(900, 10, false), 25.0, "the same strain");
+        assert_eq!(limit(5_000, 10, false), 10.0, "never below what is configured");
+        assert_eq!(limit(5_000, 400, true), 10.0, "slow is strained, too");
+        assert!(limit(3_000, 10, true) > 20.0);
+    }
+
+    #[test]
+    fn a_slow_answer_now_and_then_is_no_strain() {
+        let (mut adaptive, mut now) = (Adaptive::new(10.0), ms(0));
+        for number in 0..200 {
+            now += ms(20);
+            adaptive.answered(ms(if number % 20 == 0 { 600 } else { 10 }), true, now);
+        }
+        assert!(adaptive.limit() > 30.0, "{}", adaptive.limit());
+    }
+
+    #[test]
+    fn starts_from_what_is_configured_after_silence_and_when_that_is_more() {
+        let (mut adaptive, mut now) = (Adaptive::new(10.0), ms(0));
+        run(&mut adaptive, &mut now, 5_000, 10, true);
+        adaptive.configure(20.0);
+        assert_eq!(adaptive.limit(), 50.0);
+        now += ms(31_000);
+        adaptive.answered(ms(10), true, now);
+        assert_eq!(adaptive.limit(), 20.0);
+        adaptive.configure(5.0);
+        assert_eq!(adaptive.limit(), 5.0);
+    }
+}

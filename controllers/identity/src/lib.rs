@@ -8,6 +8,7 @@
 mod error;
 mod filter;
 mod index;
+mod managed;
 mod pod;
 mod pool;
 mod prefix_file;
@@ -18,6 +19,7 @@ mod well_known;
 pub use error::Error;
 pub use filter::Filter;
 pub use index::{Index, Record};
+pub use managed::{Full, Managed, Placed, Plan};
 pub use pod::PodLabels;
 pub use pool::Pool;
 pub use rule::Rule;

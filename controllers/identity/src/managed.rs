@@ -1,0 +1,239 @@
+//! Decides which `CiliumIdentity` stands for each pod's labels, and what to write about it, where the operator
+//! makes identities (operator.md 6).
+//!
+//! Level-triggered: pods, identities and their users are told as they are now, in any order and as often as
+//! one likes; [`Managed::plan`] then says what one identity needs. Nothing is to be asked before everything
+//! that exists has been told: what isn't known looks free. Identities are never deleted here.
+//!
+//! About 100 bytes a pod and 250 an identity, beside labels, which are kept once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use cilia_crds::{Labels, NumericIdentity};
+use rand::Rng;
+
+use crate::{Index, Pool, Record, Space};
+
+/// What an identity needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan<K> {
+    /// It is as it should be.
+    Nothing,
+    /// It has to be made, with these labels.
+    Create(Arc<Labels>),
+    /// Somebody has changed its labels: these are what it stands for.
+    Restore(Arc<Labels>),
+    /// The number is another's, or the labels have a number by now: these pods have to be placed again.
+    Again(Vec<K>),
+}
+
+/// Where a pod was put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The identity of the pod.
+    pub identity: NumericIdentity,
+    /// Identities to look at.
+    pub look: Vec<NumericIdentity>,
+}
+
+/// Every number of the cluster is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("every identity number of this cluster is taken")]
+pub struct Full;
+
+/// Identities as they are and as pods need them. `K` names pods, and what lists identities as in use.
+#[derive(Debug)]
+pub struct Managed<K> {
+    pool: Pool,
+    existing: Index,
+    wanted: BTreeMap<NumericIdentity, Wanted>,
+    /// The number that new pods of a label set get.
+    chosen: HashMap<Arc<Labels>, NumericIdentity>,
+    pods: HashMap<K, NumericIdentity>,
+    published: HashMap<K, Vec<NumericIdentity>>,
+    /// By how many pods and publishers; nothing of those without.
+    uses: HashMap<NumericIdentity, u32>,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    labels: Arc<Labels>,
+    /// It has existed with these labels: whoever changes them is wrong, and not we.
+    ours: bool,
+}
+
+impl<K: Clone + Eq + Hash> Managed<K> {
+    /// Nothing is known yet.
+    pub fn new(space: Space) -> Self {
+        Self {
+            pool: Pool::new(space),
+            existing: Index::default(),
+            wanted: BTreeMap::new(),
+            chosen: HashMap::new(),
+            pods: HashMap::new(),
+            published: HashMap::new(),
+            uses: HashMap::new(),
+        }
+    }
+
+    /// An identity exists, so.
+    pub fn seen(&mut self, identity: NumericIdentity, record: Record) {
+        self.pool.take(identity);
+        self.existing.upsert(identity, record);
+    }
+
+    /// An identity was written, and is so now.
+    pub fn wrote(&mut self, identity: NumericIdentity, record: Record) {
+        if let Some(wanted) = self.wanted.get_mut(&identity) {
+            wanted.ours |= wanted.labels == record.labels;
+        }
+        self.seen(identity, record);
+    }
+
+    /// An identity does not exist any more.
+    pub fn gone(&mut self, identity: NumericIdentity) {
+        self.existing.remove(identity);
+        self.free(identity);
+    }
+
+    /// Somebody lists these identities as in use now; those to look at.
+    pub fn published(
+        &mut self,
+        who: K,
+        identities: Vec<NumericIdentity>,
+    ) -> Vec<NumericIdentity> {
+        for identity in &identities {
+            self.pool.take(*identity);
+            self.begin(*identity);
+        }
+        let before = if identities.is_empty() {
+            self.published.remove(&who)
+        } else {
+            self.published.insert(who, identities)
+        };
+        let mut before = before.unwrap_or_default();
+        before.retain(|identity| self.end(*identity));
+        before
+    }
+
+    /// The pod has these labels; which identity that is.
+    pub fn place<R: Rng + ?Sized>(
+        &mut self,
+        pod: K,
+        labels: Arc<Labels>,
+        rng: &mut R,
+    ) -> Result<Placed, Full> {
+        let mut look = Vec::new();
+        let known = self.chosen.get(&labels).copied();
+        let identity = match known.or_else(|| self.adopt(&labels)) {
+            Some(identity) => identity,
+            None => {
+                let identity = self.pool.draw(rng).ok_or(Full)?;
+                self.want(identity, labels, false);
+                look.push(identity);
+                identity
+            }
+        };
+        self.begin(identity);
+        if let Some(before) = self.pods.insert(pod, identity)
+            && self.end(before)
+        {
+            look.push(before);
+        }
+        Ok(Placed { identity, look })
+    }
+
+    /// The pod is gone, or needs no identity; the identity to look at.
+    pub fn pod_gone(&mut self, pod: &K) -> Option<NumericIdentity> {
+        self.pods.remove(pod).filter(|identity| self.end(*identity))
+    }
+
+    /// What an identity needs, given everything that was told.
+    pub fn plan(&mut self, identity: NumericIdentity) -> Plan<K> {
+        let used = self.uses.contains_key(&identity);
+        let record = self.existing.get(identity);
+        let Some(wanted) = self.wanted.get_mut(&identity) else { return Plan::Nothing };
+        match record {
+            Some(record) if record.labels == wanted.labels => {
+                wanted.ours = true;
+                Plan::Nothing
+            }
+            Some(_) if wanted.ours => Plan::Restore(Arc::clone(&wanted.labels)),
+            Some(_) => Plan::Again(self.give_up(identity)),
+            None if !used => {
+                self.unwant(identity);
+                Plan::Nothing
+            }
+            // Somebody else has made one for these labels, before ours was.
+            None if !wanted.ours && self.existing.number(&wanted.labels).is_some() => {
+                Plan::Again(self.give_up(identity))
+            }
+            None => Plan::Create(Arc::clone(&wanted.labels)),
+        }
+    }
+
+    /// Wants the identity that all agents choose for these labels, if there is one.
+    fn adopt(&mut self, labels: &Arc<Labels>) -> Option<NumericIdentity> {
+        let identity = self.existing.number(labels)?;
+        // One that is wanted for other labels is about to get them back.
+        if self.wanted.contains_key(&identity) {
+            return None;
+        }
+        self.want(identity, Arc::clone(labels), true);
+        Some(identity)
+    }
+
+    fn want(&mut self, identity: NumericIdentity, labels: Arc<Labels>, ours: bool) {
+        self.chosen.insert(Arc::clone(&labels), identity);
+        self.wanted.insert(identity, Wanted { labels, ours });
+    }
+
+    fn unwant(&mut self, identity: NumericIdentity) {
+        if let Some(wanted) = self.wanted.remove(&identity) {
+            self.chosen.remove(&wanted.labels);
+            self.free(identity);
+        }
+    }
+
+    /// Leaves the number to whoever has it; its pods.
+    fn give_up(&mut self, identity: NumericIdentity) -> Vec<K> {
+        self.unwant(identity);
+        let has = |(pod, number): (&K, &NumericIdentity)| (*number == identity).then(|| pod.clone());
+        let pods: Vec<K> = self.pods.iter().filter_map(has).collect();
+        for pod in &pods {
+            self.pod_gone(pod);
+        }
+        pods
+    }
+
+    /// Gives the number back if nobody has it.
+    fn free(&mut self, identity: NumericIdentity) {
+        let taken = self.existing.get(identity).is_some()
+            || self.wanted.contains_key(&identity)
+            || self.uses.contains_key(&identity);
+        if !taken {
+            self.pool.release(identity);
+        }
+    }
+
+    fn begin(&mut self, identity: NumericIdentity) {
+        *self.uses.entry(identity).or_default() += 1;
+    }
+
+    /// One user less; `true` if that was the last.
+    fn end(&mut self, identity: NumericIdentity) -> bool {
+        let Some(count) = self.uses.get_mut(&identity) else { return false };
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            self.uses.remove(&identity);
+            self.free(identity);
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests;

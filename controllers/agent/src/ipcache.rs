@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cilia_crds::NumericIdentity;
 use cilia_loader::{Datapath, RemoteEndpoint};
-use cilia_policy::NamedPorts;
+use cilia_policy::ClusterPorts;
 use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -55,7 +55,7 @@ struct Shared {
     table: Mutex<Table>,
     prefixes: mpsc::UnboundedSender<PrefixUpdate>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<PrefixUpdate>>>,
-    names: watch::Sender<Arc<NamedPorts>>,
+    names: watch::Sender<Arc<ClusterPorts>>,
     listed: watch::Sender<bool>,
     unlisted: broadcast::Sender<IpAddr>,
 }
@@ -109,8 +109,8 @@ impl Cache {
         let _ = self.0.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
-    /// The port names of the cluster's pods, where all pods agree on the number.
-    pub fn named_ports(&self) -> watch::Receiver<Arc<NamedPorts>> {
+    /// How the cluster's pods name their ports.
+    pub fn named_ports(&self) -> watch::Receiver<Arc<ClusterPorts>> {
         self.0.names.subscribe()
     }
 

@@ -10,12 +10,10 @@ use crate::columns::Columns;
 use crate::config::{Config, Mode};
 use crate::l4::{L4, blocks};
 use crate::map::{Column, DirectionPolicy, EndpointPolicy, WILDCARD};
+use crate::names::{ClusterPorts, NamedPorts, Names, PortName};
 use crate::rule::{Direction, Item, Peer, Peers, Port, Ports, Rule, Section};
 use crate::selector::{RESERVED, Requirement, Selector};
 use crate::selectors::{SelectorId, Selectors};
-
-/// Names of ports: name and protocol to number.
-pub type NamedPorts = BTreeMap<(Arc<str>, u8), u16>;
 
 /// A statement about a peer and ports, ready to be looked up.
 #[derive(Debug, Clone)]
@@ -29,7 +27,7 @@ struct Filter {
 #[derive(Debug, Clone)]
 enum PortFilter {
     Block(L4),
-    Named(Arc<str>, u8),
+    Named(PortName),
 }
 
 #[derive(Debug, Default)]
@@ -40,13 +38,16 @@ struct Half {
     users: BTreeMap<SelectorId, Vec<usize>>,
 }
 
+/// What each name of some filters stands for, in their order.
+type Meanings = Vec<Vec<u16>>;
+
 /// The policy of one subject identity, and the maps of its endpoints.
 ///
 /// Endpoints of one identity differ only in how they name their ports.
 #[derive(Debug, Default)]
 pub(crate) struct Subject {
     halves: [Half; 2],
-    names: BTreeSet<(Arc<str>, u8)>,
+    names: BTreeSet<PortName>,
     prefixes: Vec<IpNet>,
     maps: HashMap<NamedPorts, Arc<EndpointPolicy>>,
 }
@@ -88,8 +89,8 @@ impl Subject {
         for port in
             subject.halves.iter().flat_map(|half| &half.filters).flat_map(|filter| &filter.ports)
         {
-            if let PortFilter::Named(name, proto) = port {
-                subject.names.insert((name.clone(), *proto));
+            if let PortFilter::Named(name) = port {
+                subject.names.insert(name.clone());
             }
         }
         subject
@@ -111,10 +112,10 @@ impl Subject {
     pub(crate) fn map(
         &mut self,
         own: &NamedPorts,
-        known: &NamedPorts,
+        known: &ClusterPorts,
         selectors: &Selectors,
     ) -> Arc<EndpointPolicy> {
-        let used = |(name, number): (&(Arc<str>, u8), &u16)| {
+        let used = |(name, number): (&PortName, &u16)| {
             self.names.contains(name).then(|| (name.clone(), *number))
         };
         let own: NamedPorts = own.iter().filter_map(used).collect();
@@ -123,7 +124,7 @@ impl Subject {
         }
         let mut policy = EndpointPolicy::default();
         for direction in Direction::BOTH {
-            let names = if direction == Direction::Ingress { &own } else { known };
+            let names = names(direction, &own, known);
             *policy.direction_mut(direction) =
                 self.halves[direction as usize].columns(names, selectors);
         }
@@ -152,7 +153,7 @@ impl Subject {
         &mut self,
         identity: NumericIdentity,
         selecting: &[SelectorId],
-        known: &NamedPorts,
+        known: &ClusterPorts,
     ) -> bool {
         let mut touched = false;
         for direction in Direction::BOTH {
@@ -165,10 +166,10 @@ impl Subject {
                     continue;
                 }
                 touched = true;
-                let names = if direction == Direction::Ingress { own } else { known };
+                let names = names(direction, own, known);
                 let wildcard = columns.get(WILDCARD).cloned();
-                let column =
-                    Column::new(wildcard.as_deref(), half.said(filters.iter().copied(), names));
+                let said = half.said(filters.iter().copied(), names, identity);
+                let column = Column::new(wildcard.as_deref(), said);
                 if columns.get(identity.0).map(AsRef::as_ref) != Some(&column) {
                     let columns = &mut Arc::make_mut(map).direction_mut(direction).columns;
                     columns.set(identity.0, Arc::new(column));
@@ -179,25 +180,48 @@ impl Subject {
     }
 }
 
+/// Whose port names count in a direction.
+fn names<'a>(direction: Direction, own: &'a NamedPorts, known: &'a ClusterPorts) -> Names<'a> {
+    match direction {
+        Direction::Ingress => Names::Own(own),
+        Direction::Egress => Names::Cluster(known),
+    }
+}
+
 impl Half {
-    /// What the filters say about ports.
-    fn said(&self, filters: impl Iterator<Item = usize>, names: &NamedPorts) -> Vec<(L4, bool)> {
+    /// What the filters say about ports when `identity` is the other side.
+    fn said(
+        &self,
+        filters: impl Iterator<Item = usize>,
+        names: Names<'_>,
+        identity: NumericIdentity,
+    ) -> Vec<(L4, bool)> {
         let mut said = Vec::new();
         for filter in filters.map(|index| &self.filters[index]) {
             for port in &filter.ports {
-                let l4 = match port {
-                    PortFilter::Block(l4) => Some(*l4),
-                    PortFilter::Named(name, proto) => {
-                        names.get(&(name.clone(), *proto)).map(|number| L4::port(*proto, *number))
+                match port {
+                    PortFilter::Block(l4) => said.push((*l4, filter.deny)),
+                    PortFilter::Named(name) => {
+                        let numbers = names.numbers(identity, name).into_iter();
+                        said.extend(numbers.map(|number| (L4::port(name.1, number), filter.deny)));
                     }
-                };
-                said.extend(l4.map(|l4| (l4, filter.deny)));
+                }
             }
         }
         said
     }
 
-    fn columns(&self, names: &NamedPorts, selectors: &Selectors) -> DirectionPolicy {
+    /// What the names in these filters stand for.
+    fn numbers(&self, filters: &[usize], names: Names<'_>, identity: NumericIdentity) -> Meanings {
+        let ports = filters.iter().flat_map(|index| &self.filters[*index].ports);
+        let number = |port: &PortFilter| match port {
+            PortFilter::Block(_) => None,
+            PortFilter::Named(name) => Some(names.numbers(identity, name)),
+        };
+        ports.filter_map(number).collect()
+    }
+
+    fn columns(&self, names: Names<'_>, selectors: &Selectors) -> DirectionPolicy {
         let mut of_everyone = Vec::new();
         let mut of_identity: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (index, filter) in self.filters.iter().enumerate() {
@@ -209,12 +233,18 @@ impl Half {
                 of_identity.entry(identity.0).or_default().push(index);
             }
         }
-        let wildcard = Arc::new(Column::new(None, self.said(of_everyone.into_iter(), names)));
-        let mut shared: HashMap<Vec<usize>, Arc<Column>> = HashMap::new();
+        let everyone = NumericIdentity(WILDCARD);
+        let of_everyone = self.said(of_everyone.into_iter(), names, everyone);
+        let wildcard = Arc::new(Column::new(None, of_everyone));
+        // Those of whom the same filters say the same share a column.
+        let mut shared: HashMap<(Vec<usize>, Meanings), Arc<Column>> = HashMap::new();
         let mut columns = Columns::default();
         for (identity, filters) in of_identity {
-            let column = shared.entry(filters).or_insert_with_key(|filters| {
-                Arc::new(Column::new(Some(&wildcard), self.said(filters.iter().copied(), names)))
+            let number = NumericIdentity(identity);
+            let numbers = self.numbers(&filters, names, number);
+            let column = shared.entry((filters, numbers)).or_insert_with_key(|(filters, _)| {
+                let said = self.said(filters.iter().copied(), names, number);
+                Arc::new(Column::new(Some(&wildcard), said))
             });
             columns.set(identity, column.clone());
         }
@@ -290,6 +320,6 @@ fn port_filters(port: &Port) -> Vec<PortFilter> {
         Port::Range { proto, first, last } => {
             blocks(*proto, *first, *last).into_iter().map(PortFilter::Block).collect()
         }
-        Port::Named { proto, name } => vec![PortFilter::Named(name.clone(), *proto)],
+        Port::Named { proto, name } => vec![PortFilter::Named((name.clone(), *proto))],
     }
 }

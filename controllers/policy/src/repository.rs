@@ -11,9 +11,10 @@ use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 
 use crate::cidr::{self, Cidrs};
-use crate::compile::{self, NamedPorts, Subject};
+use crate::compile::{self, Subject};
 use crate::config::Config;
 use crate::map::EndpointPolicy;
+use crate::names::{ClusterPorts, NamedPorts};
 use crate::rule::{Peer, PolicyId, Rule};
 use crate::selector::{K8S, NAMESPACE};
 use crate::selectors::{Member, SelectorId, Selectors};
@@ -27,7 +28,7 @@ pub struct Repository {
     by_namespace: HashMap<Arc<str>, BTreeSet<PolicyId>>,
     selectors: Selectors,
     cidrs: Cidrs,
-    names: NamedPorts,
+    names: Arc<ClusterPorts>,
     subjects: HashMap<NumericIdentity, Subject>,
 }
 
@@ -49,7 +50,7 @@ impl Repository {
             by_namespace: HashMap::new(),
             selectors,
             cidrs: Cidrs::default(),
-            names: NamedPorts::new(),
+            names: Arc::default(),
             subjects: HashMap::new(),
         }
     }
@@ -115,8 +116,8 @@ impl Repository {
         }
     }
 
-    /// The names that pods of the cluster give their ports, where all agree on the number.
-    pub fn set_named_ports(&mut self, names: NamedPorts) {
+    /// The names that pods of the cluster give their ports.
+    pub fn set_named_ports(&mut self, names: Arc<ClusterPorts>) {
         if self.names != names {
             self.names = names;
             self.subjects.values_mut().for_each(|subject| {

@@ -9,7 +9,10 @@ use cilia_crds::{Labels, NumericIdentity};
 use cilia_policy::l4::protocol::{ICMP, SCTP, TCP, UDP};
 use cilia_policy::rule::{Item, Peer, Peers, Port, Ports, Rule, Section};
 use cilia_policy::selector::{Key, Operator, Requirement, Selector};
-use cilia_policy::{Config, Direction, Kind, Mode, NamedPorts, PolicyId, Repository, Verdict};
+use cilia_policy::{
+    ClusterPorts, Config, Direction, Kind, Mode, NamedPorts, PolicyId, PortName, Repository,
+    Verdict,
+};
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
@@ -142,6 +145,27 @@ fn policy(rng: &mut SmallRng, namespace: &str) -> Vec<Rule> {
     rules
 }
 
+/// How pods of a few identities name their ports.
+fn cluster_names(rng: &mut SmallRng) -> Vec<(NumericIdentity, PortName, u16)> {
+    // Sometimes all agree.
+    let agree = rng.random_bool(0.4).then(|| one(rng, &PORTS));
+    let count = rng.random_range(0..8);
+    let mut pod = |_| {
+        let identity = NumericIdentity(rng.random_range(256..280));
+        let port = agree.unwrap_or_else(|| one(rng, &PORTS));
+        (identity, (one(rng, &NAMES).into(), TCP), port)
+    };
+    (0..count).map(&mut pod).collect()
+}
+
+fn cluster_ports(named: &[(NumericIdentity, PortName, u16)]) -> Arc<ClusterPorts> {
+    let mut ports = ClusterPorts::default();
+    for (identity, name, port) in named {
+        ports.insert(*identity, name.clone(), *port);
+    }
+    Arc::new(ports)
+}
+
 fn names(rng: &mut SmallRng) -> NamedPorts {
     let mut names = NamedPorts::new();
     for name in NAMES {
@@ -163,7 +187,8 @@ struct World {
     config: Config,
     policies: BTreeMap<PolicyId, Vec<Rule>>,
     identities: BTreeMap<NumericIdentity, Arc<Labels>>,
-    names: NamedPorts,
+    /// How pods name their ports.
+    names: Vec<(NumericIdentity, PortName, u16)>,
 }
 
 impl World {
@@ -183,7 +208,7 @@ impl World {
             config,
             policies: BTreeMap::new(),
             identities: BTreeMap::new(),
-            names: NamedPorts::new(),
+            names: Vec::new(),
         };
         for _ in 0..rng.random_range(1..25) {
             world.change(rng, &mut Repository::new(world.config.clone()));
@@ -219,15 +244,15 @@ impl World {
                 repository.remove_policy(&id);
             }
             _ => {
-                self.names = names(rng);
-                repository.set_named_ports(self.names.clone());
+                self.names = cluster_names(rng);
+                repository.set_named_ports(cluster_ports(&self.names));
             }
         }
     }
 
     fn repository(&self) -> Repository {
         let mut repository = Repository::new(self.config.clone());
-        repository.set_named_ports(self.names.clone());
+        repository.set_named_ports(cluster_ports(&self.names));
         self.identities
             .iter()
             .for_each(|(number, labels)| repository.set_identity(*number, labels.clone()));
@@ -254,7 +279,13 @@ impl World {
         {
             return Verdict::Allowed;
         }
-        let names = if direction == Direction::Ingress { own } else { &self.names };
+        let named = |item: &Item, name: &PortName| match (direction, side, &item.peers) {
+            (Direction::Ingress, ..) => own.get(name) == Some(&port),
+            (_, Side::Identity(identity, _), Peers::Of(_)) => {
+                self.names_so(Some(*identity), name, port)
+            }
+            _ => self.names_so(None, name, port),
+        };
         let hit = |deny: bool| {
             let requires: Vec<&Requirement> = sections
                 .iter()
@@ -263,7 +294,7 @@ impl World {
             sections.iter().flat_map(|section| &section.items).filter(|item| item.deny == deny).any(
                 |item| {
                     self.meets(&item.peers, &requires, side)
-                        && ports_meet(&item.ports, names, proto, port)
+                        && ports_meet(&item.ports, |name| named(item, name), proto, port)
                 },
             )
         };
@@ -275,6 +306,16 @@ impl World {
         let open = self.config.mode == Mode::Default
             && !sections.iter().any(|section| section.default_deny);
         if local || open || hit(false) { Verdict::Allowed } else { Verdict::NotAllowed }
+    }
+
+    /// Whether a name stands for a port: to pods that have it as they say, else if all agree.
+    fn names_so(&self, identity: Option<NumericIdentity>, name: &PortName, port: u16) -> bool {
+        let so: Vec<_> = self.names.iter().filter(|(_, one, _)| one == name).collect();
+        let own = || so.iter().filter(|(pod, ..)| Some(*pod) == identity);
+        if own().next().is_some() {
+            return own().any(|(.., number)| *number == port);
+        }
+        !so.is_empty() && so.iter().all(|(.., number)| *number == port)
     }
 
     fn meets(&self, peers: &Peers, requires: &[&Requirement], side: &Side) -> bool {
@@ -310,14 +351,12 @@ fn policy_id(namespace: &str, number: u32) -> PolicyId {
     PolicyId { kind, namespace: namespace.into(), name: format!("p{number}").into() }
 }
 
-fn ports_meet(ports: &Ports, names: &NamedPorts, proto: u8, port: u16) -> bool {
+fn ports_meet(ports: &Ports, named: impl Fn(&PortName) -> bool, proto: u8, port: u16) -> bool {
     let Ports::Of(ports) = ports else { return true };
     ports.iter().any(|one| match one {
         Port::Range { proto: p, first: 0, last: 0 } => *p == proto,
         Port::Range { proto: p, first, last } => *p == proto && (*first..=*last).contains(&port),
-        Port::Named { proto: p, name } => {
-            *p == proto && names.get(&(name.clone(), *p)) == Some(&port)
-        }
+        Port::Named { proto: p, name } => *p == proto && named(&(name.clone(), *p)),
     })
 }
 

@@ -243,9 +243,9 @@ fn trouble_costs_no_pod_its_network() {
         let pods: Api<Pod> = Api::namespaced(server.client(), "default");
         let objects: Api<CiliumEndpoint> = Api::namespaced(server.client(), "default");
         let places: Vec<PodNetns> = (0..3).map(|_| PodNetns::new()).collect();
-        for number in 1..3 {
+        for (number, place) in places.iter().enumerate().skip(1) {
             pods.create(&PostParams::default(), &pod(number)).await.unwrap();
-            let (status, result) = agent.cni("add", &request(number, &places[number])).await;
+            let (status, result) = agent.cni("add", &request(number, place)).await;
             assert_eq!(status, 200, "{result}");
         }
 
@@ -317,9 +317,9 @@ fn trouble_costs_no_pod_its_network() {
 
         drop(connection);
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        for number in 0..3 {
+        for (number, place) in places.iter().enumerate() {
             pods.delete(&format!("p{number}"), &now).await.unwrap();
-            let (status, error) = agent.cni("del", &request(number, &places[number])).await;
+            let (status, error) = agent.cni("del", &request(number, place)).await;
             assert_eq!(status, 200, "{error}");
         }
         eventually(|| async {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cilia_crds::ciliumendpoint::networking::{EncryptionSpec, EndpointNetworking, NamedPort};
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, NumericIdentity};
 use cilia_loader::RemoteEndpoint;
+use cilia_policy::PortName;
 use ipnet::IpNet;
 
 use super::table::{Prefix, Said};
@@ -68,12 +69,15 @@ fn add(
     for address in addresses.filter_map(|text| text.parse().ok()) {
         said.prefixes.push((whole(address), RemoteEndpoint { identity, tunnel, key }));
     }
-    said.ports.extend(ports.iter().filter_map(named_port));
+    let identity = NumericIdentity(identity);
+    let ports = ports.iter().filter_map(named_port);
+    said.ports.extend(ports.map(|(name, port)| (identity, name, port)));
 }
 
-fn named_port(port: &NamedPort) -> Option<(Arc<str>, u8, u16)> {
+fn named_port(port: &NamedPort) -> Option<(PortName, u16)> {
     let name = port.name.as_deref().filter(|name| !name.is_empty())?;
-    Some((name.to_ascii_lowercase().into(), protocol(port.protocol.as_deref()?)?, port.port?))
+    let proto = protocol(port.protocol.as_deref()?)?;
+    Some(((name.to_ascii_lowercase().into(), proto), port.port?))
 }
 
 /// The number of a protocol that pods can name ports of.

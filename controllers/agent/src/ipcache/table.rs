@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use cilia_crds::NumericIdentity;
 use cilia_loader::RemoteEndpoint;
-use cilia_policy::NamedPorts;
+use cilia_policy::{ClusterPorts, PortName};
 
 /// An address and how many of its bits count: a key of the map.
 pub type Prefix = (IpAddr, u8);
 
-/// A port's name, protocol and number.
-type PodPort = (Arc<str>, u8, u16);
+/// A port of a pod: the pod's identity, the port's name with its protocol, and its number.
+pub(super) type PodPort = (NumericIdentity, PortName, u16);
 
 /// Who says so; the later kinds win.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,8 +54,8 @@ pub(super) struct Table {
     /// What is said of a prefix, the winner last.
     claims: BTreeMap<Prefix, Vec<(Origin, RemoteEndpoint)>>,
     by_origin: HashMap<Origin, (Vec<Prefix>, Vec<PodPort>)>,
-    /// How many pods give a name a number.
-    names: BTreeMap<(Arc<str>, u8), BTreeMap<u16, u32>>,
+    /// How many pods of an identity give a name a number.
+    names: BTreeMap<PodPort, u32>,
 }
 
 /// Prefixes whose entry must be looked at, and whether a port name means something else now.
@@ -117,33 +118,30 @@ impl Table {
     }
 
     fn count_names(&mut self, old: &[PodPort], new: &[PodPort]) -> bool {
-        if old == new {
-            return false;
+        let mut changed = false;
+        for port in new {
+            let count = self.names.entry(port.clone()).or_default();
+            *count += 1;
+            changed |= *count == 1;
         }
-        for (name, proto, port) in new {
-            *self.names.entry((name.clone(), *proto)).or_default().entry(*port).or_default() += 1;
-        }
-        for (name, proto, port) in old {
-            let key = (name.clone(), *proto);
-            let Some(numbers) = self.names.get_mut(&key) else { continue };
-            if let Some(count) = numbers.get_mut(port) {
-                *count -= 1;
-            }
-            numbers.retain(|_, count| *count > 0);
-            if numbers.is_empty() {
-                self.names.remove(&key);
+        for port in old {
+            let Some(count) = self.names.get_mut(port) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.names.remove(port);
+                changed = true;
             }
         }
-        true
+        changed
     }
 
-    /// Port names on whose number all pods agree.
-    pub(super) fn named_ports(&self) -> NamedPorts {
-        let agreed = |(name, numbers): (&(Arc<str>, u8), &BTreeMap<u16, u32>)| match numbers.len() {
-            1 => numbers.keys().next().map(|port| (name.clone(), *port)),
-            _ => None,
-        };
-        self.names.iter().filter_map(agreed).collect()
+    /// How the cluster's pods name their ports.
+    pub(super) fn named_ports(&self) -> ClusterPorts {
+        let mut ports = ClusterPorts::default();
+        for (identity, name, port) in self.names.keys() {
+            ports.insert(*identity, name.clone(), *port);
+        }
+        ports
     }
 
     /// What the map should say of a prefix.
@@ -168,7 +166,7 @@ impl Table {
 mod tests {
     use cilia_loader::RemoteEndpoint;
 
-    use super::{Origin, Prefix, Said, Table};
+    use super::{ClusterPorts, NumericIdentity, Origin, Prefix, Said, Table};
 
     fn prefix(text: &str) -> Prefix {
         let net: ipnet::IpNet = text.parse().expect("a prefix");
@@ -235,15 +233,21 @@ mod tests {
     }
 
     #[test]
-    fn names_count_only_where_pods_agree() {
+    fn only_another_name_or_number_is_news() {
         let mut table = Table::default();
-        let ports = |port| Said { prefixes: Vec::new(), ports: vec![("http".into(), 6, port)] };
-        assert!(table.set(&slice("a"), ports(80)).names);
-        assert!(!table.set(&slice("a"), ports(80)).names);
-        assert_eq!(table.named_ports().len(), 1);
-        table.set(&slice("b"), ports(8080));
-        assert_eq!(table.named_ports().len(), 0);
-        table.set(&slice("b"), ports(80));
-        assert_eq!(table.named_ports().values().copied().collect::<Vec<_>>(), [80]);
+        let port = |identity, port| (NumericIdentity(identity), ("http".into(), 6), port);
+        let say = |table: &mut Table, name: &str, ports: &[super::PodPort]| {
+            let said = Said { prefixes: Vec::new(), ports: ports.to_vec() };
+            table.set(&slice(name), said).names
+        };
+        assert!(say(&mut table, "a", &[port(300, 80)]));
+        assert!(!say(&mut table, "b", &[port(300, 80), port(300, 80)]), "one more of its kind");
+        assert!(say(&mut table, "b", &[port(301, 8080)]), "others may name theirs in their way");
+        let mut want = ClusterPorts::default();
+        want.insert(NumericIdentity(300), ("http".into(), 6), 80);
+        want.insert(NumericIdentity(301), ("http".into(), 6), 8080);
+        assert_eq!(table.named_ports(), want);
+        assert!(say(&mut table, "a", &[]) && say(&mut table, "b", &[]));
+        assert_eq!(table.named_ports(), ClusterPorts::default());
     }
 }

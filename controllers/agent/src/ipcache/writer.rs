@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::table::{Origin, Prefix, Said, Touched};
-use super::{Cache, GATE, Sources, source};
+use super::{Cache, GATE, Shared, Sources, source};
 use crate::readiness::Readiness;
 
 /// How often the whole map is compared, against edits by others.
@@ -38,6 +38,8 @@ struct Writer {
     pending: BTreeSet<Prefix>,
     waiting: Vec<oneshot::Sender<bool>>,
     cluster_synced: bool,
+    /// Pods name their ports in another way than was told last.
+    names_changed: bool,
     settled: bool,
 }
 
@@ -63,6 +65,7 @@ pub(super) async fn run(
         pending: BTreeSet::new(),
         waiting: Vec::new(),
         cluster_synced: false,
+        names_changed: false,
         settled: false,
     };
     let mut cluster = cluster(client, slices);
@@ -122,17 +125,12 @@ impl Writer {
             // Before pods are looked after there is nobody to tell.
             let _ = self.cache.0.unlisted.send(address);
         }
-        if names {
-            self.cache.0.names.send_replace(Arc::new(cache.table(|table| table.named_ports())));
-        }
+        self.names_changed |= names;
     }
 
     fn take_cluster(&mut self, news: News) {
         match news {
-            None => {
-                self.cluster_synced = true;
-                self.cache.0.listed.send_replace(true);
-            }
+            None => self.cluster_synced = true,
             Some((name, said)) => self.take(&Origin::Cluster(name), said),
         }
     }
@@ -167,8 +165,19 @@ impl Writer {
         RemoteEndpoint { tunnel, ..value }
     }
 
+    /// Tells how pods name their ports, and then whether all of them have been heard of.
+    fn tell_names(&mut self) {
+        let Shared { names, listed, .. } = &*self.cache.0;
+        if std::mem::take(&mut self.names_changed) {
+            names.send_replace(Arc::new(self.cache.table(|table| table.named_ports())));
+        }
+        let synced = self.cluster_synced;
+        listed.send_if_modified(|listed| std::mem::replace(listed, synced) != synced);
+    }
+
     /// Makes the map right as far as that is known.
     fn write(&mut self, readiness: &Readiness) {
+        self.tell_names();
         // This node is known only after all nodes have been listed.
         let complete = self.cluster_synced && self.nodes.local().is_some();
         if complete && !self.settled {

@@ -368,8 +368,27 @@ fn maps_follow_policies_identities_and_slices() {
         agent.holds(&OPEN).await;
         agent.is_behind("198.51.100.7", None).await;
 
-        // Slices: an address moves without a gap, and goes with its last slice.
+        // A port's name means what the pods that are reached say, though others say something else.
         let slices: Api<CiliumEndpointSlice> = Api::all(agent.server.client());
+        create(&identities, identity(5000, "client")).await;
+        create(&identities, identity(5001, "client")).await;
+        let mut pods = slice("named", &[("10.0.1.5", 5000), ("10.0.1.6", 5001)]);
+        for (pod, port) in [80, 8080].into_iter().enumerate() {
+            pods["endpoints"][pod]["named-ports"] =
+                json!([{"name": "http", "port": port, "protocol": "TCP"}]);
+        }
+        create(&slices, pods).await;
+        let named = json!({"endpointSelector": {"matchLabels": {"app": "web"}}, "egress": [
+            {"toEndpoints": [{"matchLabels": {"app": "client"}}], "toPorts": [{"ports": [{"port": "http"}]}]}]});
+        create(&agent.policies(), policy("named", &named)).await;
+        let to = |identity, port| (PolicyKey::port(identity, true, TCP, port), false);
+        agent.holds(&[OPEN[0], to(5000, 80), to(5001, 8080)]).await;
+        agent.policies().delete("named", &DeleteParams::default()).await.unwrap();
+        slices.delete("named", &DeleteParams::default()).await.unwrap();
+        agent.holds(&OPEN).await;
+        agent.is_behind("10.0.1.5", None).await;
+
+        // Slices: an address moves without a gap, and goes with its last slice.
         create(&slices, slice("a", &[("10.0.1.5", 5000)])).await;
         agent.is_behind("10.0.1.5", Some((5000, Some("192.0.2.2")))).await;
         create(&slices, slice("b", &[("10.0.1.5", 5001)])).await;

@@ -90,7 +90,7 @@ pub(super) async fn run(
     };
     let mut changed = identities.subscribe();
     let mut names = ipcache.named_ports();
-    worker.repository.set_named_ports((**names.borrow_and_update()).clone());
+    worker.repository.set_named_ports(names.borrow_and_update().clone());
     let mut listed = Box::pin(async { identities.wait_synced().await }.fuse());
     let mut addresses = Box::pin(async { ipcache.wait_listed().await }.fuse());
     let mut compare = tokio::time::interval(COMPARE);
@@ -117,13 +117,11 @@ pub(super) async fn run(
             }
             () = &mut addresses => {
                 worker.addresses_listed = true;
-                let names = names.borrow_and_update().clone();
-                worker.repository.set_named_ports((*names).clone());
+                worker.repository.set_named_ports(names.borrow_and_update().clone());
             }
             Ok(()) = changed.changed() => worker.take_identities(&identities.snapshot()),
             Ok(()) = names.changed() => {
-                let names = names.borrow_and_update().clone();
-                worker.repository.set_named_ports((*names).clone());
+                worker.repository.set_named_ports(names.borrow_and_update().clone());
             }
             Some(order) = inbox.recv() => {
                 worker.order(order);

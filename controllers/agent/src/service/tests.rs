@@ -15,7 +15,7 @@ use super::{GATE, Services};
 use crate::device::testing::{BpfFs, in_private_node};
 use crate::readiness::Readiness;
 
-/// The backends behind a frontend; nothing if there is no frontend.
+/// The backends behind a frontend, sorted; nothing if there is no frontend.
 fn behind(datapath: &Datapath, address: &str, port: u16, proto: u8) -> Option<Vec<String>> {
     let key = |slot| ServiceKey { address: address.parse().unwrap(), port, proto, slot, scope: 0 };
     let frontend = datapath.services().get(&key(0)).unwrap()?;
@@ -25,7 +25,9 @@ fn behind(datapath: &Datapath, address: &str, port: u16, proto: u8) -> Option<Ve
         let backend = datapath.backends().get(&entry.backend).unwrap().unwrap();
         format!("{}:{}", backend.address, backend.port)
     };
-    Some((1..=frontend.count).map(backend).collect())
+    let mut backends: Vec<String> = (1..=frontend.count).map(backend).collect();
+    backends.sort();
+    Some(backends)
 }
 
 async fn start(server: &ApiServer, datapath: &Arc<Datapath>) -> CancellationToken {

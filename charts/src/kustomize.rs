@@ -9,7 +9,7 @@ const HEADER: &str = "# Generated from charts/cilia by `make manifests`. Do not 
 /// What the bases contain beyond the chart's defaults: the objects for Prometheus and Grafana.
 const OPTIONAL: &[&str] = &[
     "--set=prometheus.enabled=true,prometheus.serviceMonitor.enabled=true,prometheus.serviceMonitor.trustCRDsExist=true",
-    "--set=operator.prometheus.serviceMonitor.enabled=true",
+    "--set=operator.prometheus.serviceMonitor.enabled=true,operator.prometheus.rules.enabled=true",
     "--set=dashboards.enabled=true,operator.dashboards.enabled=true",
 ];
 
@@ -45,7 +45,8 @@ pub fn generate() -> Result<BTreeMap<String, String>, Error> {
 }
 
 fn is_optional(document: &Document) -> bool {
-    matches!(document.kind(), "Service" | "ServiceMonitor") || is_dashboard(document)
+    matches!(document.kind(), "Service" | "ServiceMonitor" | "PrometheusRule")
+        || is_dashboard(document)
 }
 
 fn is_dashboard(document: &Document) -> bool {
@@ -58,7 +59,7 @@ fn place(document: &Document) -> Result<String, Error> {
         "ServiceAccount" | "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => {
             format!("rbac/{component}.yaml")
         }
-        "Service" | "ServiceMonitor" => format!("prometheus/{component}.yaml"),
+        "Service" | "ServiceMonitor" | "PrometheusRule" => format!("prometheus/{component}.yaml"),
         "ConfigMap" if is_dashboard(document) => format!("grafana/{component}.yaml"),
         "ConfigMap" => "default/configmap.yaml".into(),
         "DaemonSet" => "agent/daemonset.yaml".into(),

@@ -292,6 +292,10 @@ fn parts_can_be_left_out() {
         ),
         ("serviceAccounts.cilium.create=false", &[("ServiceAccount", "cilium", false)]),
         (
+            "operator.prometheus.rules.enabled=true",
+            &[("PrometheusRule", "cilium-operator", true)],
+        ),
+        (
             "operator.podDisruptionBudget.enabled=true",
             &[("PodDisruptionBudget", "cilium-operator", true)],
         ),

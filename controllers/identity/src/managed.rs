@@ -99,11 +99,7 @@ impl<K: Clone + Eq + Hash> Managed<K> {
     }
 
     /// Somebody lists these identities as in use now; those to look at.
-    pub fn published(
-        &mut self,
-        who: K,
-        identities: Vec<NumericIdentity>,
-    ) -> Vec<NumericIdentity> {
+    pub fn published(&mut self, who: K, identities: Vec<NumericIdentity>) -> Vec<NumericIdentity> {
         for identity in &identities {
             self.pool.take(*identity);
             self.begin(*identity);
@@ -127,14 +123,13 @@ impl<K: Clone + Eq + Hash> Managed<K> {
     ) -> Result<Placed, Full> {
         let mut look = Vec::new();
         let known = self.chosen.get(&labels).copied();
-        let identity = match known.or_else(|| self.adopt(&labels)) {
-            Some(identity) => identity,
-            None => {
-                let identity = self.pool.draw(rng).ok_or(Full)?;
-                self.want(identity, labels, false);
-                look.push(identity);
-                identity
-            }
+        let identity = if let Some(identity) = known.or_else(|| self.adopt(&labels)) {
+            identity
+        } else {
+            let identity = self.pool.draw(rng).ok_or(Full)?;
+            self.want(identity, labels, false);
+            look.push(identity);
+            identity
         };
         self.begin(identity);
         if let Some(before) = self.pods.insert(pod, identity)
@@ -200,7 +195,8 @@ impl<K: Clone + Eq + Hash> Managed<K> {
     /// Leaves the number to whoever has it; its pods.
     fn give_up(&mut self, identity: NumericIdentity) -> Vec<K> {
         self.unwant(identity);
-        let has = |(pod, number): (&K, &NumericIdentity)| (*number == identity).then(|| pod.clone());
+        let has =
+            |(pod, number): (&K, &NumericIdentity)| (*number == identity).then(|| pod.clone());
         let pods: Vec<K> = self.pods.iter().filter_map(has).collect();
         for pod in &pods {
             self.pod_gone(pod);

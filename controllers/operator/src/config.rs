@@ -28,17 +28,21 @@ const BUILT: &[&str] = &[
     "cluster-pool-ipv6-mask-size",
     "config",
     "config-dir",
+    "controller-group-metrics",
     "debug",
     "disable-endpoint-crd",
     "enable-cilium-clusterwide-network-policy",
     "enable-cilium-endpoint-slice",
     "enable-cilium-network-policy",
     "enable-cilium-operator-server-access",
+    "enable-extended-ip-protocols",
     "enable-ipv4",
     "enable-ipv6",
     "enable-k8s",
     "enable-k8s-networkpolicy",
     "enable-metrics",
+    "enable-node-selector-labels",
+    "enable-non-default-deny-policies",
     "agent-not-ready-taint-key",
     "enable-l7-proxy",
     "enable-policy",
@@ -65,11 +69,14 @@ const BUILT: &[&str] = &[
     "operator-k8s-client-burst",
     "operator-k8s-client-qps",
     "operator-prometheus-serve-addr",
+    "pod-restart-selector",
+    "policy-default-local-cluster",
     "remove-cilium-node-taints",
     "set-cilium-is-up-condition",
     "set-cilium-node-taints",
     "skip-crd-creation",
     "taint-sync-workers",
+    "unmanaged-pod-watcher-interval",
     "validate-network-policy",
 ];
 
@@ -99,6 +106,12 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
         check(config).with_context(|| format!("configuration of {name}"))?;
     }
     Ok(())
+}
+
+/// The namespace of the agents' pods; empty for all.
+pub(crate) fn agents_namespace(config: &Config) -> &str {
+    let own = Some(config.string("cilium-pod-namespace")).filter(|name| !name.is_empty());
+    own.unwrap_or(config.string("k8s-namespace"))
 }
 
 /// Values that are one of a few words.
@@ -141,6 +154,9 @@ fn check_cluster(config: &Config) -> Result<(), Error> {
 fn check_identities(config: &Config) -> anyhow::Result<()> {
     let modes = ["crd", "kvstore", "doublewrite-readkvstore", "doublewrite-readcrd"];
     let mode = config.one_of("identity-allocation-mode", &modes)?;
+    if let Some(warning) = outside_of_kubernetes(config) {
+        tracing::warn!("{warning}");
+    }
     if mode != "kvstore" {
         if !config.bool("enable-k8s") {
             return Err(config
@@ -154,6 +170,15 @@ fn check_identities(config: &Config) -> anyhow::Result<()> {
             return Err(config.reject("cilium-endpoint-gc-interval", allowed).into());
         }
     }
+    let filter = label_filter(config)?;
+    for warning in filter.warnings() {
+        tracing::warn!("{warning}");
+    }
+    Ok(())
+}
+
+/// Which labels make an identity.
+pub(crate) fn label_filter(config: &Config) -> anyhow::Result<cilia_identity::Filter> {
     let prefix_file = match config.path("label-prefix-file") {
         Some(path) => {
             let text = std::fs::read_to_string(&path);
@@ -161,12 +186,22 @@ fn check_identities(config: &Config) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let filter = cilia_identity::Filter::new(config.strings("labels"), prefix_file.as_deref())
-        .with_context(|| format!("labels, set by {}", config.origin("labels")))?;
-    for warning in filter.warnings() {
-        tracing::warn!("{warning}");
-    }
-    Ok(())
+    cilia_identity::Filter::new(config.strings("labels"), prefix_file.as_deref())
+        .with_context(|| format!("labels, set by {}", config.origin("labels")))
+}
+
+/// What the user should know about identities in the kvstore.
+fn outside_of_kubernetes(config: &Config) -> Option<String> {
+    let flag = "identity-allocation-mode";
+    let (mode, origin) = (config.string(flag), config.origin(flag));
+    let lost = match mode {
+        "crd" => return None,
+        "kvstore" => "no identity is collected; set it to crd",
+        _ => "of the two only CiliumIdentities are collected; set it to crd",
+    };
+    Some(format!(
+        "{flag}: {mode}, set by {origin}: identities in the kvstore are not built yet: {lost}"
+    ))
 }
 
 fn check_ipam(config: &Config) -> Result<(), Error> {
@@ -190,7 +225,7 @@ fn check_ipam(config: &Config) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUILT, check, flags, program};
+    use super::{BUILT, check, flags, outside_of_kubernetes, program};
     use cilia_runtime::config::{Config, Start};
 
     fn checked(args: &[&str]) -> Result<(), String> {
@@ -209,6 +244,22 @@ mod tests {
         for flag in BUILT {
             assert!(config.has(flag), "{flag}");
         }
+    }
+
+    #[test]
+    fn identities_elsewhere_are_warned_of() {
+        let warning = |args: &[&str]| {
+            let args = args.iter().map(ToString::to_string);
+            outside_of_kubernetes(&Config::load(flags(), args, []).unwrap())
+        };
+        assert_eq!(warning(&["--identity-allocation-mode=crd"]), None);
+        let default = warning(&[]).unwrap_or_default();
+        assert!(
+            default.starts_with("identity-allocation-mode: kvstore, set by its default"),
+            "{default}"
+        );
+        let both = warning(&["--identity-allocation-mode=doublewrite-readcrd"]).unwrap_or_default();
+        assert!(both.contains("only CiliumIdentities"), "{both}");
     }
 
     #[test]
@@ -262,6 +313,14 @@ mod tests {
             (
                 &["--enable-policy=sometimes"],
                 &["enable-policy: \"sometimes\"", "default, always, never"],
+            ),
+            (
+                &["--identity-management-mode=nobody"],
+                &["identity-management-mode: \"nobody\"", "agent, operator, both"],
+            ),
+            (
+                &["--unmanaged-pod-watcher-interval=-1"],
+                &["unmanaged-pod-watcher-interval: \"-1\"", "0 or more"],
             ),
             (
                 &["--label-prefix-file=/no/such/file"],

@@ -7,6 +7,7 @@ mod endpoint_gc;
 mod endpoint_slice;
 mod failure;
 mod http;
+mod identity;
 mod identity_gc;
 mod ipam;
 mod listing;

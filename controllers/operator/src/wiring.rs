@@ -96,10 +96,12 @@ macro_rules! duty {
 /// The duties in the order in which they start.
 pub(crate) fn duties() -> Vec<Duty> {
     vec![
+        duty!(unmanaged_pods),
         duty!(ipam),
         duty!(node_taint),
         duty!(node_gc),
         duty!(identity_gc),
+        duty!(identity),
         duty!(endpoint_slice, true),
         duty!(endpoint_gc),
         duty!(policy_validation),

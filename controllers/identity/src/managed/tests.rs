@@ -49,7 +49,11 @@ fn an_identity_needs_what_its_users_do() {
             managed.published("slice", vec![ONE]);
         }
         assert_eq!(managed.plan(ONE), want, "{name}");
-        assert_eq!(managed.pool.take(ONE), store.is_none() && !desired && !used, "{name}: reserved");
+        assert_eq!(
+            managed.pool.take(ONE),
+            store.is_none() && !desired && !used,
+            "{name}: reserved"
+        );
     }
 }
 
@@ -292,7 +296,11 @@ fn whatever_happens_every_pod_has_the_one_identity_of_its_labels() {
         let mut by_app = BTreeMap::new();
         for (pod, app) in &pods {
             let identity = managed.pods[pod];
-            assert_eq!(world.objects[&identity].labels, labels(app), "seed {seed}: {pod} {identity}");
+            assert_eq!(
+                world.objects[&identity].labels,
+                labels(app),
+                "seed {seed}: {pod} {identity}"
+            );
             assert_eq!(*by_app.entry(app).or_insert(identity), identity, "seed {seed}: {app}");
         }
         assert_eq!(settle(&mut world, &mut managed, &pods, &mut rng), 0, "seed {seed}: at rest");

@@ -16,8 +16,8 @@ pub(super) struct Groups {
 impl Groups {
     /// Of the names, `all` stands for every group and `none` for none.
     pub(super) fn new(names: &[String]) -> Self {
-        let named = names.iter().filter(|name| *name != "none").cloned();
-        Self { named: named.collect(), runs: Runs::default() }
+        let groups = names.iter().filter(|group| *group != "none").cloned();
+        Self { named: groups.collect(), runs: Runs::default() }
     }
 
     pub(super) fn any(&self) -> bool {

@@ -1,0 +1,215 @@
+//! Carries pods and identities between the core, the lane and the API server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cilia_crds::labels::SOURCE_K8S;
+use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
+use cilia_identity::{Filter, Full, Managed, Plan, PodLabels};
+use cilia_runtime::lanes::{Job, Lanes, Next, Retry};
+use cilia_runtime::watch::{Key, Store};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::metrics::Metrics;
+use super::sources::{Heard, PodState, record};
+use crate::conflicts::Conflicts;
+use crate::failure::{CONFLICT, Failure};
+
+const KIND: &str = "CiliumIdentity";
+/// The only label that identities can be selected by.
+const NAMESPACE: &str = "io.kubernetes.pod.namespace";
+
+/// What there is to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Item {
+    Pod(Key),
+    Identity(NumericIdentity),
+}
+
+/// Why an item is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    Request(#[from] Failure),
+    #[error("identity of pod {0}: its namespace is not known")]
+    NoNamespace(Key),
+    #[error("identity of pod {0}: {1}")]
+    Full(Key, Full),
+}
+
+pub(super) struct Reconciler {
+    pub(super) client: Client,
+    pub(super) managed: Mutex<Managed<Key>>,
+    pub(super) pods: Store<PodState>,
+    /// The labels of namespaces.
+    pub(super) namespaces: Store<BTreeMap<String, String>>,
+    pub(super) filter: Filter,
+    pub(super) cluster: String,
+    pub(super) lanes: Lanes<Item>,
+    pub(super) metrics: Metrics,
+    pub(super) conflicts: Conflicts<Item>,
+}
+
+impl Reconciler {
+    /// Tells the core, and queues what to look at.
+    pub(super) fn hear(&self, heard: Heard) {
+        match heard {
+            Heard::Pod(key) => self.lanes.add(0, Item::Pod(key)),
+            Heard::Namespace(name) => {
+                for (key, _) in self.pods.all() {
+                    if key.namespace == name {
+                        self.lanes.add(0, Item::Pod(key));
+                    }
+                }
+            }
+            Heard::Identity(identity, record) => {
+                self.managed().seen(identity, record);
+                self.look([identity]);
+            }
+            Heard::IdentityGone(identity) => {
+                self.managed().gone(identity);
+                self.look([identity]);
+            }
+            Heard::Users(who, identities) => {
+                let unused = self.managed().published(who, identities);
+                self.look(unused);
+            }
+            Heard::Nothing | Heard::Synced => {}
+        }
+    }
+
+    pub(super) async fn reconcile(&self, job: &Job<Item>) -> Result<Next, Trouble> {
+        let started = Instant::now();
+        let (resource, result) = match &job.key {
+            Item::Pod(key) => ("pod", self.pod(key)),
+            Item::Identity(identity) => ("cid", self.identity(job, *identity).await),
+        };
+        let well = result.is_ok();
+        if well || job.failures >= Retry::default().max {
+            self.metrics.ended(resource, well, job.waited, started.elapsed());
+        }
+        result
+    }
+
+    /// Sees that a pod's labels have an identity.
+    fn pod(&self, key: &Key) -> Result<Next, Trouble> {
+        let Some(pod) = self.pods.get(key) else {
+            let unused = self.managed().pod_gone(key);
+            self.look(unused);
+            return Ok(Next::Done);
+        };
+        let namespace = self.namespaces.get(&Key::new("", &key.namespace));
+        let namespace_labels = namespace.ok_or_else(|| Trouble::NoNamespace(key.clone()))?;
+        let labels = PodLabels {
+            namespace: &key.namespace,
+            service_account: &pod.service_account,
+            cluster: &self.cluster,
+            pod: &pod.labels,
+            namespace_labels: &namespace_labels,
+        };
+        let labels = Arc::new(labels.identity(&self.filter));
+        let placed = self.managed().place(key.clone(), labels, &mut rand::rng());
+        self.look(placed.map_err(|full| Trouble::Full(key.clone(), full))?.look);
+        Ok(Next::Done)
+    }
+
+    /// Writes an identity, if it needs that.
+    async fn identity(&self, job: &Job<Item>, identity: NumericIdentity) -> Result<Next, Trouble> {
+        let plan = self.managed().plan(identity);
+        let written = match plan {
+            Plan::Nothing => return Ok(Next::Done),
+            Plan::Again(pods) => {
+                info!(%identity, pods = pods.len(), "number is another's: its pods get another");
+                pods.into_iter().for_each(|pod| self.lanes.add(0, Item::Pod(pod)));
+                return Ok(Next::Done);
+            }
+            Plan::Create(labels) => {
+                job.write().await;
+                self.create(identity, &labels).await
+            }
+            Plan::Restore(labels) => {
+                job.write().await;
+                warn!(%identity, labels = labels.canonical(), "labels of an identity were changed: changed back");
+                self.restore(identity, &labels).await
+            }
+        };
+        Ok(self.conflicts.next(&job.key, written)?)
+    }
+
+    async fn create(&self, identity: NumericIdentity, labels: &Labels) -> Result<(), Failure> {
+        let api: Api<CiliumIdentity> = Api::all(self.client.clone());
+        let name = identity.to_string();
+        let object = CiliumIdentity {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                labels: selectable(labels),
+                ..ObjectMeta::default()
+            },
+            security_labels: labels.to_security_labels(),
+        };
+        let created = api.create(&PostParams::default(), &object).await;
+        match created.map_err(Failure::of("create", KIND, &name)) {
+            Ok(made) => {
+                info!(%identity, labels = labels.canonical(), "identity made");
+                self.managed().wrote(identity, record(&made));
+                Ok(())
+            }
+            Err(failure) => {
+                // It exists: an own attempt whose answer was lost, or somebody else's.
+                if failure.code() == Some(CONFLICT)
+                    && let Some(there) =
+                        api.get_opt(&name).await.map_err(Failure::of("read", KIND, &name))?
+                {
+                    self.managed().seen(identity, record(&there));
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn restore(&self, identity: NumericIdentity, labels: &Labels) -> Result<(), Failure> {
+        let api: Api<CiliumIdentity> = Api::all(self.client.clone());
+        let name = identity.to_string();
+        let there = api.get(&name).await.map_err(Failure::of("read", KIND, &name))?;
+        // A merge patch adds: what is not to be there must be named.
+        let gone = there.security_labels.keys().map(|key| (key.clone(), Value::Null));
+        let mut security_labels: serde_json::Map<String, Value> = gone.collect();
+        security_labels.extend(
+            labels.to_security_labels().into_iter().map(|(key, value)| (key, json!(value))),
+        );
+        let selectable_now = there.metadata.labels.iter().flatten();
+        let gone = selectable_now.map(|(key, _)| (key.clone(), Value::Null));
+        let mut selectors: serde_json::Map<String, Value> = gone.collect();
+        let own = selectable(labels).into_iter().flatten();
+        selectors.extend(own.map(|(key, value)| (key, json!(value))));
+        let patch = json!({
+            "metadata": {
+                "uid": there.uid(),
+                "resourceVersion": there.resource_version(),
+                "labels": selectors,
+            },
+            "security-labels": security_labels,
+        });
+        let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let restored = patched.map_err(Failure::of("restore", KIND, &name))?;
+        self.managed().wrote(identity, record(&restored));
+        Ok(())
+    }
+
+    fn look(&self, identities: impl IntoIterator<Item = NumericIdentity>) {
+        identities.into_iter().for_each(|identity| self.lanes.add(0, Item::Identity(identity)));
+    }
+
+    fn managed(&self) -> MutexGuard<'_, Managed<Key>> {
+        self.managed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn selectable(labels: &Labels) -> Option<BTreeMap<String, String>> {
+    let namespace = labels.get(SOURCE_K8S, NAMESPACE)?;
+    Some([(NAMESPACE.to_owned(), namespace.to_owned())].into())
+}

@@ -219,6 +219,11 @@ fn the_operator_may_do_what_it_does() {
             && may(set, "get", "ciliumendpoints")
             && may(set, "list", "events")
     );
+    assert!(!may(set, "create", "ciliumidentities"));
+    for mode in ["operator", "both"] {
+        let set = format!("identityManagementMode={mode}");
+        assert!(may(&set, "create", "ciliumidentities") && may(&set, "get", "ciliumidentities"));
+    }
     for off in ["restart=false", "intervalSeconds=0"] {
         let set = format!("operator.unmanagedPodWatcher.{off}");
         assert!(!may(&set, "delete", "pods"), "{off}");

@@ -67,6 +67,7 @@ fn a_wrong_value_is_an_error_that_names_it() {
         ("securityContext.privileged=true", &["privileged"]),
         ("ipam.mode=eni", &["ipam.mode", "allowed: cluster-pool"]),
         ("tunnelProtocol=geneve", &["tunnelProtocol", "allowed: vxlan"]),
+        ("identityManagementMode=nobody", &["identityManagementMode", "agent, operator, both"]),
         ("routingMode=native", &["routingMode", "allowed: tunnel"]),
         ("encryption.enabled=true", &["encryption.enabled"]),
         ("kubeProxyReplacement=true", &["kubeProxyReplacement"]),

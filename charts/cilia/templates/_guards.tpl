@@ -29,8 +29,8 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- if ne $v.identityAllocationMode "crd" }}
 {{- fail (printf "identityAllocationMode: %q %s; allowed: crd" $v.identityAllocationMode $notBuilt) }}
 {{- end }}
-{{- if ne $v.identityManagementMode "agent" }}
-{{- fail (printf "identityManagementMode: %q %s; allowed: agent" $v.identityManagementMode $notBuilt) }}
+{{- if not (has $v.identityManagementMode (list "agent" "operator" "both")) }}
+{{- fail (printf "identityManagementMode: %q; allowed: agent, operator, both" $v.identityManagementMode) }}
 {{- end }}
 {{- if ne (toString $v.kubeProxyReplacement) "false" }}
 {{- if ne (toString $v.kubeProxyReplacement) "" }}

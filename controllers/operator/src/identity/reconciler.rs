@@ -124,7 +124,9 @@ impl Reconciler {
             Plan::Nothing => return Ok(Next::Done),
             Plan::Again(pods) => {
                 info!(%identity, pods = pods.len(), "number is another's: its pods get another");
-                pods.into_iter().for_each(|pod| self.lanes.add(0, Item::Pod(pod)));
+                for pod in pods {
+                    self.lanes.add(0, Item::Pod(pod));
+                }
                 return Ok(Next::Done);
             }
             Plan::Create(labels) => {
@@ -201,7 +203,9 @@ impl Reconciler {
     }
 
     fn look(&self, identities: impl IntoIterator<Item = NumericIdentity>) {
-        identities.into_iter().for_each(|identity| self.lanes.add(0, Item::Identity(identity)));
+        for identity in identities {
+            self.lanes.add(0, Item::Identity(identity));
+        }
     }
 
     fn managed(&self) -> MutexGuard<'_, Managed<Key>> {

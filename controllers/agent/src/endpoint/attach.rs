@@ -178,10 +178,15 @@ impl Lifecycle {
                 Ok(Attached { endpoint, device })
             }
             Err(error) => {
-                if let Err(left) = self.erase(&endpoint).await {
-                    tracing::warn!(id, %left, "could not undo everything of a pod that could not be connected");
+                match self.erase(&endpoint).await {
+                    Ok(()) => parts.endpoints.abandon(id),
+                    Err(left) => {
+                        tracing::warn!(id, %left, "could not undo everything of a pod that could not be connected");
+                        // The runtime's DEL goes on with it.
+                        endpoint.state = EndpointState::Disconnecting;
+                        parts.endpoints.put(endpoint);
+                    }
                 }
-                parts.endpoints.abandon(id);
                 Err(error)
             }
         }

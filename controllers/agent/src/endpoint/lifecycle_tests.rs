@@ -226,6 +226,29 @@ fn a_hundred_pods_live_move_and_go_without_a_trace() {
     });
 }
 
+/// A pod reaches another one of its node by a port of the node, as `portmap` makes one.
+async fn reach_by_the_node(from: &PodNetns, to: &PodNetns, address: IpAddr) {
+    let rules = format!(
+        "add table ip ports; \
+         add chain ip ports in {{ type nat hook prerouting priority dstnat; }}; \
+         add rule ip ports in ip daddr 192.0.2.1 tcp dport 9999 dnat to {address}:9090"
+    );
+    let made = std::process::Command::new("nft").arg(rules).status().unwrap();
+    assert!(made.success());
+    let (from, to) = (Netns::open(&from.path).unwrap(), Netns::open(&to.path).unwrap());
+    let listen =
+        to.run(
+            move |_| async move { Ok(TcpListener::bind(SocketAddr::new(address, 9090)).unwrap()) },
+        );
+    let listener = listen.await.unwrap();
+    let dial = from.run(|_| async {
+        let target = "192.0.2.1:9999".parse().unwrap();
+        Ok(TcpStream::connect_timeout(&target, Duration::from_secs(5)).unwrap())
+    });
+    let near = dial.await.unwrap();
+    talk(&mut (near, listener.accept().unwrap().0), b"by the node");
+}
+
 /// What a deletion leaves when something of it can't be done, as this mount keeps it from.
 fn hold(file: &std::path::Path) {
     use nix::mount::{MsFlags, mount};
@@ -298,6 +321,7 @@ fn trouble_costs_no_pod_its_network() {
         let address = first.addresses().next().unwrap();
         let mut connection = connect(&places[0], &places[1], address).await;
         talk(&mut connection, b"before");
+        reach_by_the_node(&places[0], &places[1], address).await;
         agent.token.cancel();
         let file = state.path().join(format!("state/{}/ep.json", first.id));
         std::fs::write(&file, "{\"id\": ").unwrap();

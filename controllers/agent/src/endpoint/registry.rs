@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rand::RngExt as _;
 use tokio::sync::watch;
 
-use super::{LocalEndpoint, PodKey};
+use super::{EndpointState, LocalEndpoint, PodKey};
 
 /// The endpoints of this node; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -52,11 +52,12 @@ impl Endpoints {
         self.list().into_iter().find(|endpoint| endpoint.host_device == host_device)
     }
 
-    /// The endpoint that stands for this pod.
+    /// The endpoint that stands for this pod; one that is only waiting for its end does not.
     pub fn of_pod(&self, pod: &PodKey) -> Option<Arc<LocalEndpoint>> {
         let table = self.read();
-        let (_, last) = table.by_pod.get(pod)?.last()?;
-        table.by_id.get(last)?.clone()
+        let of_pod = table.by_pod.get(pod)?.iter().rev();
+        let mut of_pod = of_pod.filter_map(|(_, id)| table.by_id.get(id)?.clone());
+        of_pod.find(|endpoint| endpoint.state != EndpointState::Disconnecting)
     }
 
     /// Changes whenever an endpoint comes, goes or changes.
@@ -143,8 +144,8 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use super::Endpoints;
-    use crate::endpoint::LocalEndpoint;
     use crate::endpoint::testing::endpoint;
+    use crate::endpoint::{EndpointState, LocalEndpoint};
 
     #[test]
     fn an_endpoint_is_found_by_everything_it_is_known_by() {
@@ -179,6 +180,8 @@ mod tests {
             }
             assert_eq!(endpoints.of_pod(&first.key()).unwrap().id, 7);
             assert_eq!(endpoints.next_sequence(), 3);
+            endpoints.put(LocalEndpoint { state: EndpointState::Disconnecting, ..second.clone() });
+            assert_eq!(endpoints.of_pod(&first.key()).unwrap().id, 9, "the other one is ending");
         }
     }
 

@@ -44,8 +44,12 @@ fuzz: setup ## Feed every parser with random input, a minute each (needs a night
 	@hack/fuzz
 
 .PHONY: bench
-bench: images ## Measure delays, memory and throughput on a local cluster
-	@hack/bench $(CLUSTER) $(NODES)
+bench: $(if $(filter ces,$(MAKECMDGOALS)),tools,images) ## Measure Cilia on a local cluster; `make bench ces`: slices alone
+	@$(if $(filter ces,$(MAKECMDGOALS)),hack/bench-ces,hack/bench $(CLUSTER) $(NODES))
+
+.PHONY: ces
+ces: bench
+	@:
 
 ##@ Build it
 

@@ -53,6 +53,9 @@ pub(crate) struct Arguments {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+    /// Write JSON to this file as well
+    #[arg(long)]
+    write_json: Option<PathBuf>,
 }
 
 /// Measures each operator in turn and prints the figures side by side.
@@ -64,8 +67,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
         reports.push(measure(&arguments, name, &command).await.with_context(|| name.to_owned())?);
     }
+    let json = serde_json::to_string_pretty(&reports)?;
+    if let Some(file) = &arguments.write_json {
+        std::fs::write(file, &json).with_context(|| format!("write {}", file.display()))?;
+    }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&reports)?);
+        println!("{json}");
     } else {
         report::print_table(&reports);
     }

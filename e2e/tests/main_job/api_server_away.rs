@@ -27,6 +27,14 @@ pub(crate) async fn traffic_flows_and_all_converges(stage: &Stage) -> Result<()>
         serve(pod, PORT).await?;
     }
     let to = far.addresses().map(|ip| SocketAddr::new(ip, PORT));
+    for address in to {
+        let what = format!("reach of {address}");
+        until(&what, LIMIT, || async {
+            let reached = reaches(here, address.ip(), PORT, Protocol::Udp, false).await;
+            reached.map_or_else(Look::Not, Look::Done)
+        })
+        .await?;
+    }
     let stream = Datagrams::start(here, to[0]).await?;
     let connection = Connection::open(here, to[1], PATIENCE).await?;
     let (control_plane, cgroups) = (stage.cluster.control_plane(), stage.cluster.cgroups());

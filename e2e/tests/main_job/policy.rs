@@ -10,6 +10,7 @@ use cilia_e2e::scenario::live::Connection;
 use cilia_e2e::scenario::pods::{self, Plan, Pod};
 use cilia_e2e::scenario::traffic::{Protocol, reaches, serve};
 use cilia_e2e::wait::{Look, until};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 const PORT: u16 = 7000;
@@ -88,9 +89,8 @@ pub(crate) async fn deny_cuts_and_allow_restores(stage: &Stage) -> Result<()> {
         if alive == 0 { Look::Done(()) } else { Look::Not(format!("{alive} are alive")) }
     })
     .await?;
-    for address in to {
-        connects(client, address, false).await?;
-    }
+    // What takes as long as patience lasts is looked at for both families at once.
+    try_join_all(to.map(|address| connects(client, address, false))).await?;
     let (from, at) = (identity(stage, client).await?, identity(stage, server).await?);
     let words = ["Policy denied".to_owned(), format!("identity {from}->{at}")];
     until(&format!("an event with {words:?}"), LIMIT, || async {
@@ -104,12 +104,10 @@ pub(crate) async fn deny_cuts_and_allow_restores(stage: &Stage) -> Result<()> {
     .await?;
 
     stage.apply(&allow("rules")).await?;
-    for address in to {
-        connects(client, address, true).await?;
-        connects(stranger, address, false).await?;
-        let other = SocketAddr::new(address.ip(), OTHER_PORT);
-        connects(client, other, false).await?;
-    }
+    try_join_all(to.map(|address| connects(client, address, true))).await?;
+    let others = to.map(|address| SocketAddr::new(address.ip(), OTHER_PORT));
+    let denied = to.map(|to| (stranger, to)).into_iter().chain(others.map(|to| (client, to)));
+    try_join_all(denied.map(|(pod, to)| connects(pod, to, false))).await?;
     stage.delete("networkpolicy", "rules", "deny-server-ingress").await?;
     stage.delete("ciliumnetworkpolicy", "rules", "allow").await?;
     for address in to {
@@ -130,11 +128,11 @@ pub(crate) async fn replies_pass_both_ways_denied(stage: &Stage) -> Result<()> {
         stage.apply(&default_deny("replies", "server", direction)).await?;
     }
     stage.apply(&allow("replies")).await?;
-    connects(server, own, false).await?;
+    let to = server.addresses().map(|address| SocketAddr::new(address, PORT));
+    try_join_all(to.map(|to| connects(client, to, true))).await?;
+    let denied = to.map(|to| (stranger, to)).into_iter().chain([(server, own)]);
+    try_join_all(denied.map(|(pod, to)| connects(pod, to, false))).await?;
     for address in server.addresses() {
-        let to = SocketAddr::new(address, PORT);
-        connects(client, to, true).await?;
-        connects(stranger, to, false).await?;
         let large = reaches(client, address, PORT, Protocol::Tcp, true).await;
         ensure!(large.is_ok(), "a reply of many packets: {large:?}");
     }

@@ -8,6 +8,8 @@
 mod closed;
 mod feed;
 mod realize;
+#[cfg(test)]
+mod test_agent;
 mod worker;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,9 +1,16 @@
+use std::time::Duration;
+
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity};
+use cilia_runtime::lanes::Rate;
+use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::eventually;
-use kube::api::{ListParams, PostParams};
+use cilia_runtime::watch::{Event, reflect};
+use futures::StreamExt as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
+use super::collector::{Collector, IdentityState, Settings};
 use crate::trial::Trial;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,4 +74,34 @@ async fn identities_go_when_nobody_uses_them() {
         writes.iter().map(|write| (write.verb.as_str(), write.name.as_str())).collect();
     let want = [("patch", "99999"), ("patch", "88888"), ("delete", "88888")];
     assert_eq!(verbs, want, "one mark off, one mark on, one deletion");
+
+    // IDGC-10: what was changed or is gone since it was seen was not deleted, and isn't counted so.
+    let mut seen = Vec::new();
+    for name in ["50001", "50002", "50003"] {
+        let object = json!({
+            "metadata": { "name": name, "annotations": { "io.cilium.heartbeat": "" } },
+            "security-labels": { "k8s:app": name },
+        });
+        let object: CiliumIdentity = serde_json::from_value(object).expect("an identity");
+        identities.create(&PostParams::default(), &object).await.expect("create an identity");
+        seen.push(Event::Applied(identities.get_metadata(name).await.expect("read an identity")));
+    }
+    let touched = Patch::Merge(json!({ "metadata": { "labels": { "touched": "yes" } } }));
+    identities.patch("50001", &PatchParams::default(), &touched).await.expect("change one");
+    identities.delete("50002", &DeleteParams::default()).await.expect("delete one");
+    let (store, changes) = reflect(futures::stream::iter(seen), IdentityState::of);
+    assert_eq!(changes.count().await, 3);
+    let (metrics, silent) = (Metrics::new("cilium_operator"), Duration::ZERO);
+    let settings = Settings { interval: Duration::from_hours(1), timeout: silent, slices: true };
+    let collector =
+        Collector::new(client.clone(), store, settings, Rate::new(10.0, 10.0), &metrics);
+    collector.run().await.expect("a run");
+    let text = metrics.render();
+    for count in [
+        "{status=\"alive\",identity_type=\"crd\"} 2",
+        "{status=\"deleted\",identity_type=\"crd\"} 1",
+    ] {
+        assert!(text.contains(&format!("identity_gc_entries{count}")), "{count} in {text}");
+    }
+    assert!(identities.get_opt("50003").await.expect("read an identity").is_none());
 }

@@ -296,10 +296,7 @@ fn parts_can_be_left_out() {
             &[("ClusterRole", "cilium", false), ("ClusterRoleBinding", "cilium-operator", false)],
         ),
         ("serviceAccounts.cilium.create=false", &[("ServiceAccount", "cilium", false)]),
-        (
-            "operator.prometheus.rules.enabled=true",
-            &[("PrometheusRule", "cilium-operator", true)],
-        ),
+        ("operator.prometheus.rules.enabled=true", &[("PrometheusRule", "cilium-operator", true)]),
         (
             "operator.podDisruptionBudget.enabled=true",
             &[("PodDisruptionBudget", "cilium-operator", true)],

@@ -99,38 +99,25 @@ impl Addresses {
             let (first, last) = usable(*range);
             (first..=last).contains(&bits::number(address)) && range.contains(&address)
         });
-        if usable {
-            self.restore(address, owner)
-        } else {
-            Err(AddressError::NotUsable(address))
-        }
+        if usable { self.restore(address, owner) } else { Err(AddressError::NotUsable(address)) }
     }
 
     /// Like [`claim`](Self::claim), but for an address that is in use already: wherever it comes
     /// from, it must not be given to another.
     pub fn restore(&mut self, address: IpAddr, owner: &str) -> Result<(), AddressError> {
         let pool = self.pool_mut(Family::of(address));
-        let holder = pool
-            .owners
-            .entry(bits::number(address))
-            .or_insert_with(|| owner.to_owned());
+        let holder = pool.owners.entry(bits::number(address)).or_insert_with(|| owner.to_owned());
         if holder == owner {
             return Ok(());
         }
-        Err(AddressError::Taken {
-            address,
-            owner: holder.clone(),
-        })
+        Err(AddressError::Taken { address, owner: holder.clone() })
     }
 
     /// Takes the address back from `owner`; `false` if it is not theirs.
     pub fn release(&mut self, address: IpAddr, owner: &str) -> bool {
         let pool = self.pool_mut(Family::of(address));
         let number = bits::number(address);
-        let theirs = pool
-            .owners
-            .get(&number)
-            .is_some_and(|holder| holder == owner);
+        let theirs = pool.owners.get(&number).is_some_and(|holder| holder == owner);
         if theirs {
             pool.owners.remove(&number);
         }
@@ -151,10 +138,7 @@ impl Addresses {
 
     /// Who has the address.
     pub fn owner(&self, address: IpAddr) -> Option<&str> {
-        self.pool(Family::of(address))
-            .owners
-            .get(&bits::number(address))
-            .map(String::as_str)
+        self.pool(Family::of(address)).owners.get(&bits::number(address)).map(String::as_str)
     }
 
     /// Every address in use with its owner, IPv4 first.
@@ -199,24 +183,18 @@ impl Pool {
     fn next(&self) -> Option<u128> {
         let ranges: Vec<(u128, u128)> = self.ranges.iter().map(|range| usable(*range)).collect();
         let current = self.last.and_then(|last| {
-            let of = ranges
-                .iter()
-                .position(|(first, end)| (*first..=*end).contains(&last))?;
+            let of = ranges.iter().position(|(first, end)| (*first..=*end).contains(&last))?;
             Some((of, last))
         });
         let Some((of, last)) = current else {
-            return ranges
-                .iter()
-                .find_map(|(first, end)| self.free(*first, *end));
+            return ranges.iter().find_map(|(first, end)| self.free(*first, *end));
         };
         let (first, end) = ranges[of];
         let behind = (last < end).then(|| self.free(last + 1, end)).flatten();
         behind
             .or_else(|| {
                 let others = ranges[of + 1..].iter().chain(&ranges[..of]);
-                others
-                    .copied()
-                    .find_map(|(first, end)| self.free(first, end))
+                others.copied().find_map(|(first, end)| self.free(first, end))
             })
             .or_else(|| self.free(first, last))
     }
@@ -237,15 +215,8 @@ impl Pool {
 /// The first and the last address that an endpoint may have: not the network's own, nor the
 /// broadcast address, unless there are just one or two.
 fn usable(range: IpNet) -> (u128, u128) {
-    let (first, last) = (
-        bits::number(range.network()),
-        bits::number(range.broadcast()),
-    );
-    if last - first < 2 {
-        (first, last)
-    } else {
-        (first + 1, last - 1)
-    }
+    let (first, last) = (bits::number(range.network()), bits::number(range.broadcast()));
+    if last - first < 2 { (first, last) } else { (first + 1, last - 1) }
 }
 
 #[cfg(test)]

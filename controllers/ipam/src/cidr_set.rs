@@ -30,13 +30,7 @@ impl CidrSet {
     pub(crate) fn new(cidr: IpNet, node_mask: u8) -> Self {
         let cidr = cidr.trunc();
         let words = (1u32 << (node_mask - cidr.prefix_len())).div_ceil(WORD);
-        Self {
-            cidr,
-            node_mask,
-            used: vec![0; words as usize],
-            in_use: 0,
-            next: 0,
-        }
+        Self { cidr, node_mask, used: vec![0; words as usize], in_use: 0, next: 0 }
     }
 
     /// The cluster CIDR.
@@ -60,9 +54,7 @@ impl CidrSet {
             return None;
         }
         let blocks = self.blocks();
-        let block = (self.next..blocks)
-            .chain(0..self.next)
-            .find(|block| !self.is_used(*block))?;
+        let block = (self.next..blocks).chain(0..self.next).find(|block| !self.is_used(*block))?;
         self.set(block..block + 1, true);
         self.next = (block + 1) % blocks;
         Some(self.block(block))
@@ -128,11 +120,7 @@ impl CidrSet {
                 (true, false) => self.in_use -= 1,
                 _ => {}
             }
-            self.used[word] = if used {
-                self.used[word] | bit
-            } else {
-                self.used[word] & !bit
-            };
+            self.used[word] = if used { self.used[word] | bit } else { self.used[word] & !bit };
         }
     }
 }
@@ -154,11 +142,7 @@ mod tests {
         assert_eq!(set.allocate(), Some(net("10.0.0.0/24")));
         assert_eq!(set.allocate(), Some(net("10.0.2.0/24")));
         set.release(net("10.0.0.0/24"));
-        assert_eq!(
-            set.allocate(),
-            Some(net("10.0.3.0/24")),
-            "a released block rests"
-        );
+        assert_eq!(set.allocate(), Some(net("10.0.3.0/24")), "a released block rests");
         assert_eq!(set.allocate(), Some(net("10.0.0.0/24")));
         assert_eq!(set.allocate(), None);
         assert_eq!(set.free(), 0);
@@ -186,12 +170,7 @@ mod tests {
 
     #[test]
     fn extreme_masks() {
-        for (cidr, mask) in [
-            ("::/0", 16),
-            ("0.0.0.0/0", 8),
-            ("fd00::/112", 128),
-            ("::/0", 0),
-        ] {
+        for (cidr, mask) in [("::/0", 16), ("0.0.0.0/0", 8), ("fd00::/112", 128), ("::/0", 0)] {
             let mut set = CidrSet::new(net(cidr), mask);
             let block = set.allocate().expect("free");
             assert!(net(cidr).contains(&block), "{block}");

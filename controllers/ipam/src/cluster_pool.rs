@@ -102,25 +102,10 @@ impl ClusterPool {
     /// A pool of which no node has anything.
     pub fn new(v4: &PoolConfig<'_>, v6: &PoolConfig<'_>) -> Result<Self, ConfigError> {
         let ranges = BTreeMap::from([
-            (
-                Family::V4,
-                Ranges {
-                    sets: v4.sets(Family::V4)?,
-                },
-            ),
-            (
-                Family::V6,
-                Ranges {
-                    sets: v6.sets(Family::V6)?,
-                },
-            ),
+            (Family::V4, Ranges { sets: v4.sets(Family::V4)? }),
+            (Family::V6, Ranges { sets: v6.sets(Family::V6)? }),
         ]);
-        Ok(Self {
-            ranges,
-            nodes: BTreeMap::new(),
-            refused: BTreeSet::new(),
-            ready: false,
-        })
+        Ok(Self { ranges, nodes: BTreeMap::new(), refused: BTreeSet::new(), ready: false })
     }
 
     /// Every node has been seen: from now on CIDRs are handed out. Ask about every node again.
@@ -225,18 +210,11 @@ impl ClusterPool {
     fn check(&self, requested: &[IpNet], known: &[IpNet]) -> Result<(), Refusal> {
         for family in Family::BOTH {
             let of = |cidrs: &[IpNet]| -> Vec<IpNet> {
-                cidrs
-                    .iter()
-                    .copied()
-                    .filter(|cidr| Family::of_net(*cidr) == family)
-                    .collect()
+                cidrs.iter().copied().filter(|cidr| Family::of_net(*cidr) == family).collect()
             };
             let (requested, known) = (of(requested), of(known));
             if !requested.is_empty() && !self.ranges[&family].exist() {
-                return Err(Refusal::NoAllocator {
-                    family,
-                    cidrs: list(&requested),
-                });
+                return Err(Refusal::NoAllocator { family, cidrs: list(&requested) });
             }
             if !known.is_empty() && !requested.iter().all(|cidr| known.contains(cidr)) {
                 let (known, requested) = (list(&known), list(&requested));
@@ -262,10 +240,7 @@ impl ClusterPool {
         }
         let mut complete = true;
         for family in Family::BOTH {
-            let has = known
-                .iter()
-                .chain(&*fresh)
-                .any(|cidr| Family::of_net(*cidr) == family);
+            let has = known.iter().chain(&*fresh).any(|cidr| Family::of_net(*cidr) == family);
             let Some(ranges) = self.ranges.get_mut(&family).filter(|ranges| ranges.exist()) else {
                 continue;
             };
@@ -279,9 +254,7 @@ impl ClusterPool {
             }
         }
         if known.is_empty() && fresh.is_empty() && complete {
-            return Err(Refusal::NoAllocators {
-                node: name.to_owned(),
-            });
+            return Err(Refusal::NoAllocators { node: name.to_owned() });
         }
         Ok(complete)
     }

@@ -20,11 +20,7 @@ impl Family {
 
     /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() {
-            Self::V4
-        } else {
-            Self::V6
-        }
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
     /// The family of a range.

@@ -87,62 +87,32 @@ impl PoolConfig<'_> {
         let flag = || format!("cluster-pool-{spelled}-cidr");
         match (self.enabled, self.cidrs.is_empty()) {
             (true, true) => {
-                return Err(ConfigError::Missing {
-                    flag: flag(),
-                    family: spelled,
-                });
+                return Err(ConfigError::Missing { flag: flag(), family: spelled });
             }
             (false, false) => {
-                return Err(ConfigError::Unwanted {
-                    flag: flag(),
-                    family: spelled,
-                });
+                return Err(ConfigError::Unwanted { flag: flag(), family: spelled });
             }
             _ => {}
         }
         let mut sets: Vec<CidrSet> = Vec::new();
         for value in self.cidrs {
             let cidr = value.trim().parse::<IpNet>().ok().map(|cidr| cidr.trunc());
-            let cidr = cidr
-                .filter(|cidr| Family::of_net(*cidr) == family)
-                .ok_or_else(|| ConfigError::NotACidr {
-                    flag: flag(),
-                    value: value.clone(),
-                    family,
-                })?;
-            if let Some(first) = sets
-                .iter()
-                .map(CidrSet::cidr)
-                .find(|set| bits::overlap(*set, cidr))
+            let cidr = cidr.filter(|cidr| Family::of_net(*cidr) == family).ok_or_else(|| {
+                ConfigError::NotACidr { flag: flag(), value: value.clone(), family }
+            })?;
+            if let Some(first) =
+                sets.iter().map(CidrSet::cidr).find(|set| bits::overlap(*set, cidr))
             {
-                return Err(ConfigError::Overlap {
-                    flag: flag(),
-                    first,
-                    second: cidr,
-                });
+                return Err(ConfigError::Overlap { flag: flag(), first, second: cidr });
             }
-            let bits = if family == Family::V4 {
-                MAX_BITS_V4
-            } else {
-                MAX_BITS_V6
-            };
-            let (least, most) = (
-                cidr.prefix_len(),
-                family.width().min(cidr.prefix_len().saturating_add(bits)),
-            );
+            let bits = if family == Family::V4 { MAX_BITS_V4 } else { MAX_BITS_V6 };
+            let (least, most) =
+                (cidr.prefix_len(), family.width().min(cidr.prefix_len().saturating_add(bits)));
             let mask = u8::try_from(self.mask_size).ok();
-            let mask = mask
-                .filter(|mask| (least..=most).contains(mask))
-                .ok_or_else(|| {
-                    let flag = format!("cluster-pool-{spelled}-mask-size");
-                    ConfigError::Mask {
-                        flag,
-                        mask: self.mask_size,
-                        cidr,
-                        least,
-                        most,
-                    }
-                })?;
+            let mask = mask.filter(|mask| (least..=most).contains(mask)).ok_or_else(|| {
+                let flag = format!("cluster-pool-{spelled}-mask-size");
+                ConfigError::Mask { flag, mask: self.mask_size, cidr, least, most }
+            })?;
             sets.push(CidrSet::new(cidr, mask));
         }
         Ok(sets)
@@ -157,57 +127,15 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         let cases: &[(Family, bool, &[&str], i64, &str)] = &[
-            (
-                Family::V4,
-                true,
-                &[],
-                24,
-                "cluster-pool-ipv4-cidr must be set",
-            ),
-            (
-                Family::V6,
-                false,
-                &["fd00::/104"],
-                120,
-                "must not be set: enable-ipv6 is false",
-            ),
+            (Family::V4, true, &[], 24, "cluster-pool-ipv4-cidr must be set"),
+            (Family::V6, false, &["fd00::/104"], 120, "must not be set: enable-ipv6 is false"),
             (Family::V4, true, &["fd00::/104"], 24, "not an IPv4 CIDR"),
             (Family::V4, true, &["10.0.0.0"], 24, "not an IPv4 CIDR"),
-            (
-                Family::V4,
-                true,
-                &["10.0.0.0/16", "10.0.0.0/8"],
-                24,
-                "10.0.0.0/8 collides with",
-            ),
-            (
-                Family::V6,
-                true,
-                &["fd00::/100", "fd00::/96"],
-                112,
-                "fd00::/96 collides with",
-            ),
-            (
-                Family::V4,
-                true,
-                &["10.0.0.0/16"],
-                33,
-                "must be from 16 to 32",
-            ),
-            (
-                Family::V4,
-                true,
-                &["10.0.0.0/16"],
-                8,
-                "must be from 16 to 32",
-            ),
-            (
-                Family::V6,
-                true,
-                &["fd00::/100"],
-                117,
-                "must be from 100 to 116",
-            ),
+            (Family::V4, true, &["10.0.0.0/16", "10.0.0.0/8"], 24, "10.0.0.0/8 collides with"),
+            (Family::V6, true, &["fd00::/100", "fd00::/96"], 112, "fd00::/96 collides with"),
+            (Family::V4, true, &["10.0.0.0/16"], 33, "must be from 16 to 32"),
+            (Family::V4, true, &["10.0.0.0/16"], 8, "must be from 16 to 32"),
+            (Family::V6, true, &["fd00::/100"], 117, "must be from 100 to 116"),
             (Family::V4, true, &["10.0.0.0/16", "10.1.0.0/16"], 24, ""),
             (Family::V6, true, &["fd00::/100", "fd00::1:0:0/96"], 112, ""),
             (Family::V6, true, &["fd00::/104"], 120, ""),
@@ -215,20 +143,9 @@ mod tests {
         ];
         for &(family, enabled, cidrs, mask_size, want) in cases {
             let cidrs: Vec<String> = cidrs.iter().map(|&cidr| cidr.to_owned()).collect();
-            let config = PoolConfig {
-                enabled,
-                cidrs: &cidrs,
-                mask_size,
-            };
-            let got = config
-                .sets(family)
-                .err()
-                .map(|error| error.to_string())
-                .unwrap_or_default();
-            assert!(
-                got.contains(want) && got.is_empty() == want.is_empty(),
-                "{cidrs:?}: {got}"
-            );
+            let config = PoolConfig { enabled, cidrs: &cidrs, mask_size };
+            let got = config.sets(family).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(got.contains(want) && got.is_empty() == want.is_empty(), "{cidrs:?}: {got}");
         }
     }
 }

@@ -20,10 +20,7 @@ impl Ranges {
 
     /// The next free block.
     pub(crate) fn allocate(&mut self, family: Family) -> Result<IpNet, Refusal> {
-        self.sets
-            .iter_mut()
-            .find_map(CidrSet::allocate)
-            .ok_or(Refusal::Full(family))
+        self.sets.iter_mut().find_map(CidrSet::allocate).ok_or(Refusal::Full(family))
     }
 
     /// Puts the CIDR into use, if nobody has any part of it.
@@ -34,10 +31,7 @@ impl Ranges {
         }
         for set in touched {
             if set.free() == 0 {
-                return Err(Refusal::SetFull {
-                    set: set.cidr(),
-                    cidr,
-                });
+                return Err(Refusal::SetFull { set: set.cidr(), cidr });
             }
             if set.any_used(cidr) {
                 return Err(Refusal::Taken(cidr));

@@ -7,10 +7,7 @@ use rand::{RngExt, SeedableRng};
 use super::{AddressError, Addresses, Family};
 
 fn node(ranges: &[&str]) -> Addresses {
-    let ranges: Vec<_> = ranges
-        .iter()
-        .map(|range| range.parse().expect("a CIDR"))
-        .collect();
+    let ranges: Vec<_> = ranges.iter().map(|range| range.parse().expect("a CIDR")).collect();
     let mut addresses = Addresses::new();
     addresses.set_ranges(&ranges);
     addresses
@@ -34,9 +31,7 @@ fn goes_round() {
     assert_eq!(node.allocate(Family::V4, "b"), Ok(ip("10.0.0.6")));
     assert_eq!(node.allocate(Family::V4, "b"), Ok(ip("10.0.0.2")));
     assert_eq!(
-        node.allocate(Family::V4, "c")
-            .expect_err("full")
-            .to_string(),
+        node.allocate(Family::V4, "c").expect_err("full").to_string(),
         "allocate IPv4 address: all 6 addresses of [10.0.0.0/29] are in use"
     );
     assert_eq!(node.allocate(Family::V6, "c"), Ok(ip("fd00::1")));
@@ -46,25 +41,12 @@ fn goes_round() {
 #[test]
 fn refuses() {
     let mut node = node(&["10.0.0.0/24"]);
-    assert_eq!(
-        node.allocate(Family::V6, "a"),
-        Err(AddressError::NoRange(Family::V6))
-    );
+    assert_eq!(node.allocate(Family::V6, "a"), Err(AddressError::NoRange(Family::V6)));
     for address in ["10.0.0.0", "10.0.0.255", "10.0.1.1", "fd00::1"] {
-        assert_eq!(
-            node.claim(ip(address), "a"),
-            Err(AddressError::NotUsable(ip(address)))
-        );
+        assert_eq!(node.claim(ip(address), "a"), Err(AddressError::NotUsable(ip(address))));
     }
-    assert_eq!(
-        node.restore(ip("10.0.1.1"), "a"),
-        Ok(()),
-        "it is in use, wherever it is from"
-    );
-    let taken = AddressError::Taken {
-        address: ip("10.0.1.1"),
-        owner: "a".to_owned(),
-    };
+    assert_eq!(node.restore(ip("10.0.1.1"), "a"), Ok(()), "it is in use, wherever it is from");
+    let taken = AddressError::Taken { address: ip("10.0.1.1"), owner: "a".to_owned() };
     assert_eq!(node.restore(ip("10.0.1.1"), "b"), Err(taken));
     assert_eq!(node.restore(ip("10.0.1.1"), "a"), Ok(()), "again");
     assert!(!node.release(ip("10.0.1.1"), "b"), "not theirs");
@@ -121,10 +103,8 @@ fn agrees_with_a_list_of_who_has_what() {
                     }
                 }
             }
-            let held: BTreeMap<_, _> = node
-                .iter()
-                .map(|(address, owner)| (address, owner.to_owned()))
-                .collect();
+            let held: BTreeMap<_, _> =
+                node.iter().map(|(address, owner)| (address, owner.to_owned())).collect();
             assert_eq!(held, model, "seed {seed} step {step}");
         }
     }
@@ -133,9 +113,7 @@ fn agrees_with_a_list_of_who_has_what() {
 impl Addresses {
     /// What could be given out, found the slow way.
     fn free_addresses(&self, family: Family) -> Vec<IpAddr> {
-        let hosts = self
-            .ranges()
-            .filter(|range| Family::of_net(*range) == family);
+        let hosts = self.ranges().filter(|range| Family::of_net(*range) == family);
         let hosts = hosts.flat_map(|range| {
             let all: Vec<IpAddr> = (0..8u8)
                 .map(|offset| match range.network() {
@@ -144,14 +122,8 @@ impl Addresses {
                 })
                 .filter(|address| range.contains(address))
                 .collect();
-            if all.len() > 2 {
-                all[1..all.len() - 1].to_vec()
-            } else {
-                all
-            }
+            if all.len() > 2 { all[1..all.len() - 1].to_vec() } else { all }
         });
-        hosts
-            .filter(|address| self.owner(*address).is_none())
-            .collect()
+        hosts.filter(|address| self.owner(*address).is_none()).collect()
     }
 }

@@ -12,8 +12,9 @@ use crate::image::catalog::AGNHOST_ALIAS;
 use crate::node::PAUSE_IMAGE;
 use crate::wait::{Look, until};
 
-/// How long a pod may take to run, or to be gone, on a busy machine.
-const LIMIT: Duration = Duration::from_mins(1);
+/// How long a pod may take to run, or to be gone, on a busy machine; the scheduler alone may take
+/// a minute to see that the API server is back.
+const LIMIT: Duration = Duration::from_mins(2);
 /// The same for a hundred of them.
 const MANY_LIMIT: Duration = Duration::from_mins(4);
 

@@ -6,8 +6,12 @@ use cilia_runtime::config::Config;
 use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
-use cilia_runtime::testing::{ApiServer, Write};
-use kube::Client;
+use cilia_runtime::testing::{ApiServer, Write, eventually};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +20,9 @@ use crate::wiring::{Context, Duty, Leading, duties};
 
 /// The user agent of the duty under test.
 const DUTY: &str = "duty";
+/// The user as whom duties run: with the rights that the chart gives the operator, and no others.
+const USER: &str = "operator";
+const RIGHTS: &str = include_str!("../../../config/rbac/operator.yaml");
 
 /// An API server with the CRDs, on which duties are run.
 pub(crate) struct Trial {
@@ -38,7 +45,32 @@ impl Trial {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let config = config(&arguments);
         crd_registration::run(client.clone(), &config).await.expect("register the CRDs");
-        Self { server, client, arguments }
+        let trial = Self { server, client, arguments };
+        let is_role = |text: &&str| text.contains("\nkind: ClusterRole\n");
+        let role = RIGHTS.split("\n---").find(is_role).expect("the operator's role");
+        trial.allow(serde_saphyr::from_str(role).expect("a role")).await;
+        let duty = trial.server.client_of_user(DUTY, USER);
+        eventually(|| async {
+            let nodes: Api<Node> = Api::all(duty.clone());
+            nodes.list(&ListParams::default()).await.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+        trial
+    }
+
+    /// Gives duties the rights of this role, too.
+    pub(crate) async fn allow(&self, role: ClusterRole) {
+        let name = role.name_any();
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        roles.create(&PostParams::default(), &role).await.expect("create a role");
+        let binding = json!({
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER }],
+        });
+        let binding: ClusterRoleBinding = serde_json::from_value(binding).expect("a binding");
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
+        bindings.create(&PostParams::default(), &binding).await.expect("bind a role");
     }
 
     /// The same server with other settings.
@@ -51,13 +83,13 @@ impl Trial {
     pub(crate) fn run(&self, name: &str) -> Running {
         let duty = duties().into_iter().find(|duty| duty.name == name);
         let Duty { run, .. } = duty.expect("a duty of this name");
-        let client = self.server.client_as(DUTY);
+        let client = self.server.client_of_user(DUTY, USER);
         let metrics = Metrics::new("cilium_operator");
         let stop = CancellationToken::new();
         let (begin, leading) = Leading::not_yet();
         begin.send_replace(true);
         let context = Context {
-            events: Recorder::new(self.server.client_as("events"), "test"),
+            events: Recorder::new(self.server.client_of_user("events", USER), "test"),
             client,
             config: Arc::new(config(&self.arguments)),
             workqueues: Workqueues::register(&metrics),

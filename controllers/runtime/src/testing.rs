@@ -27,6 +27,8 @@ pub use condition::{eventually, eventually_for};
 pub use nix::sys::signal::Signal;
 pub use process::Process;
 
+use http::{HeaderName, HeaderValue};
+
 use crate::client::{Settings, from_access};
 
 const SERVICE_ACCOUNT_KEY: &str = include_str!("testing/service-account.pem");
@@ -146,6 +148,15 @@ impl ApiServer {
         client_of(self.address, user_agent)
     }
 
+    /// Like [`ApiServer::client_as`], with the rights of a user who has none but those that a test gives.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub fn client_of_user(&self, user_agent: &str, user: &'static str) -> kube::Client {
+        let header = (HeaderName::from_static("impersonate-user"), HeaderValue::from_static(user));
+        client_with(self.address, user_agent, vec![header])
+    }
+
     /// Where the API server listens (TLS).
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -201,10 +212,19 @@ impl ApiServer {
 /// # Panics
 /// Outside a Tokio runtime.
 pub fn client_of(address: SocketAddr, user_agent: &str) -> kube::Client {
+    client_with(address, user_agent, Vec::new())
+}
+
+fn client_with(
+    address: SocketAddr,
+    user_agent: &str,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> kube::Client {
     let url = format!("https://{address}").parse().expect("an address makes a URL");
     let mut access = kube::Config::new(url);
     access.accept_invalid_certs = true;
     access.auth_info.token = Some(TOKEN.to_string().into());
+    access.headers.extend(headers);
     let settings = Settings {
         user_agent: user_agent.into(),
         limits: None,

@@ -52,6 +52,12 @@ async fn until(identities: &Api<CiliumIdentity>, apps: &[&str]) -> BTreeMap<Stri
 async fn pods_get_identities_that_stay_right() {
     let operator = ["--identity-management-mode=operator", "--enable-cilium-endpoint-slice"];
     let trial = Trial::start(&operator).await;
+    // What the chart adds in this mode.
+    let rights = json!({
+        "metadata": { "name": "identities" },
+        "rules": [{ "apiGroups": ["cilium.io"], "resources": ["ciliumidentities"], "verbs": ["create", "get"] }],
+    });
+    trial.allow(serde_json::from_value(rights).expect("a role")).await;
     let pods: Api<Pod> = Api::namespaced(trial.client.clone(), "default");
     let identities: Api<CiliumIdentity> = Api::all(trial.client.clone());
     let running = trial.run("identity");

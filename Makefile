@@ -11,7 +11,9 @@ NODES ?= 2
 
 export CILIA_CACHE ?= $(HOME)/.cache/cilia
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/go/bin
-export CILIA_TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
+# `dev` builds fast and is what tests run; `release` is what to measure and to deploy.
+PROFILE ?= dev
+export CILIA_TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
 cluster_tool := $(CILIA_TARGET)/cilia-cluster --name $(CLUSTER)
 
@@ -56,7 +58,7 @@ ces: bench
 .PHONY: build
 build: setup ## Build all programs
 	@echo '==> build' >&2
-	@cargo build --workspace --bins
+	@cargo build --profile $(PROFILE) --workspace --bins
 
 .PHONY: images
 images: build tools ## Build the container images of agent and operator

@@ -124,9 +124,11 @@ async fn without_collection_all_endpoints_go_at_once() {
     // Nobody here takes the finalizer off that orphaning puts on; that it was asked for is enough.
     eventually_for(Duration::from_secs(10), || async {
         let writes = trial.writes(0).await;
-        let last = writes.last().map(|write| (write.verb.clone(), write.resource.clone()));
-        let want = ("deletecollection".to_owned(), "ciliumendpointslices".to_owned());
-        if last == Some(want) { Ok(()) } else { Err(writes) }
+        let done = writes.last().is_some_and(|write| {
+            (write.verb.as_str(), write.resource.as_str(), write.code)
+                == ("deletecollection", "ciliumendpointslices", 200)
+        });
+        if done { Ok(()) } else { Err(writes) }
     })
     .await;
     duty.stop().await;

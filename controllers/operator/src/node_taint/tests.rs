@@ -108,10 +108,10 @@ async fn what_the_api_server_refuses_is_told_from_what_has_changed() {
         let failure = patched.map_err(Failure::of("patch", "node", "node")).expect_err("refused");
         (failure.code(), failure.is_stale())
     };
-    let test = json!([{ "op": "test", "path": "/spec/taints", "value": [] }]);
-    assert_eq!(patch(test).await, (Some(422), true));
-    let bad = json!([{ "op": "replace", "path": "/spec/taints/0/key", "value": "a b" }]);
-    assert_eq!(patch(bad).await, (Some(422), false));
+    let stale = json!([{ "op": "test", "path": "/spec/taints", "value": [] }]);
+    assert_eq!(patch(stale).await, (Some(422), true));
+    let invalid = json!([{ "op": "replace", "path": "/spec/taints/0/key", "value": "a b" }]);
+    assert_eq!(patch(invalid).await, (Some(422), false));
 
     // So a taint that is not valid is a failure that is logged and tried less and less often.
     let pods: Api<Pod> = Api::namespaced(trial.client.clone(), "default");
@@ -119,8 +119,8 @@ async fn what_the_api_server_refuses_is_told_from_what_has_changed() {
     let running = trial.run("node_taint");
     let retries = "cilium_operator_workqueue_retries_total{queue_name=\"node-queue\"} 1";
     eventually(|| async {
-        let text = running.metrics.render();
-        if text.lines().any(|line| line == retries) { Ok(()) } else { Err(text) }
+        let shown = running.metrics.render();
+        if shown.lines().any(|line| line == retries) { Ok(()) } else { Err(shown) }
     })
     .await;
     running.stop().await;

@@ -26,7 +26,8 @@ use cilia_runtime::config::Start;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::{logging, shutdown};
 
-#[tokio::main]
+// One thread: its work is to wait for the API server, and more cost more memory than they save time.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,

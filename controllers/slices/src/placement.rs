@@ -4,12 +4,15 @@
 //! is not full; else in one that is about to be deleted for being empty; else in a new one.
 //!
 //! While many slices wait for their write, what a namespace gets goes into one slice, the one with
-//! most room: then one write shows all of it.
+//! most room, or a new one if there are but holes: then one write shows all of it.
 
 use std::cmp::Reverse;
 
 use crate::endpoint::{EndpointId, SliceId};
 use crate::slices::Slices;
+
+/// Room of up to this part of a slice is a hole, which is soon full.
+const HOLE: usize = 8;
 
 impl Slices {
     /// Gives an endpoint that lives a home, if it is valid or was so when it was listed.
@@ -50,14 +53,18 @@ impl Slices {
         let namespace = self.namespaces.get(&self.endpoints[id].namespace)?;
         let has_room = |id: &SliceId| self.slices[*id].occupancy() < self.max;
         let open = namespace.open.filter(|id| !self.slices[*id].members.is_empty());
-        let roomiest = || namespace.used().map(|(_, id)| id).find(has_room);
-        let scarce = self.pending.len() > self.scarce_from;
-        let best = open.filter(has_room).or_else(|| if scarce { roomiest() } else { None });
-        best.or_else(|| {
-            let by_count = namespace.slices.range(..(self.max, 0)).rev().map(|(_, id)| *id);
-            let usable =
-                |id: &SliceId| !self.slices[*id].members.is_empty() || self.slices[*id].reusable();
-            by_count.filter(usable).find(has_room)
-        })
+        if let Some(open) = open.filter(has_room) {
+            return Some(open);
+        }
+        let usable =
+            |id: &SliceId| !self.slices[*id].members.is_empty() || self.slices[*id].reusable();
+        let by_count = namespace.slices.range(..(self.max, 0)).map(|(_, id)| *id).filter(usable);
+        if self.pending.len() > self.scarce_from {
+            let is_no_hole =
+                |id: &SliceId| self.slices[*id].occupancy() + self.max / HOLE < self.max;
+            by_count.filter(is_no_hole).find(has_room)
+        } else {
+            by_count.rev().find(has_room)
+        }
     }
 }

@@ -41,8 +41,8 @@ const GATHER: Duration = Duration::from_millis(500);
 const STANDARD_SHARE: u32 = 4;
 /// Writes that ordinary namespaces leave in the budget, so that a priority namespace's never wait.
 const FAST_RESERVE: f64 = 5.0;
-/// Writes under way at once.
-const WORKERS: usize = 12;
+/// Writes under way at once: so many that slow answers to some never keep a priority namespace waiting.
+const WORKERS: usize = 32;
 
 /// Errors for settings that cannot work.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use cilia_runtime::lanes::Rate;
 use cilia_runtime::metrics::Metrics;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::adaptive::Adaptive;
 use super::rate_limits::RateLimits;
@@ -73,9 +73,8 @@ impl Budget {
             change(&mut adaptive);
             adaptive.limit()
         });
-        let before = self.rate.limits();
-        if before != (limit, burst) {
-            info!(limit, burst, before = before.0, "write budget of slices changed");
+        if self.rate.limits() != (limit, burst) {
+            debug!(limit, burst, "write budget of slices changed");
             self.rate.set(limit, burst);
             self.gauge.set(limit);
         }

@@ -98,9 +98,9 @@ fn placement() {
         ("c5", true),
     ] {
         if add {
-            operator.add("ns", name)
+            operator.add("ns", name);
         } else {
-            operator.remove("ns", name)
+            operator.remove("ns", name);
         }
         operator.settle();
         assert_eq!(operator.count(), 1, "CES-05 after {name}");

@@ -23,15 +23,15 @@ use follow::Slices;
 use load::Load;
 
 /// How long an operator may take for the cold start.
-const COLD_LIMIT: Duration = Duration::from_secs(600);
+const COLD_LIMIT: Duration = Duration::from_mins(10);
 /// How long a restarted operator is watched for writes that it should not do.
 const RESTART_WATCHED: Duration = Duration::from_secs(15);
 /// How long after the churn every endpoint must be in a slice.
-const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+const SETTLE_LIMIT: Duration = Duration::from_mins(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// CiliumEndpoints that exist before the operator starts
+    /// `CiliumEndpoints` that exist before the operator starts
     #[arg(long, default_value_t = 5000)]
     endpoints: usize,
     /// Standard namespaces that they are spread over
@@ -118,7 +118,7 @@ async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Resul
 /// Lets the operator register the CRDs, which endpoints need before it can be measured.
 async fn register_crds(client: &Client, start: impl Fn() -> Result<Operator>) -> Result<()> {
     let mut operator = start()?;
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while !load::is_served(client).await {
         anyhow::ensure!(Instant::now() < deadline, "it registered no CRDs within 60 s");
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -19,7 +19,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// CiliumEndpointSlices: cold start, restart at rest, churn
+    /// `CiliumEndpointSlices`: cold start, restart at rest, churn
     Ces(ces::Arguments),
 }
 

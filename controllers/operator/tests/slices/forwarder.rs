@@ -116,8 +116,8 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
         lock(&shared.slice_writes).push(Instant::now());
     }
     // Who leads is another test's matter.
-    let spared = parts.uri.path().contains("/leases");
-    let faults = shared.faults.as_ref().filter(|_| !spared);
+    let about_leader = parts.uri.path().contains("/leases");
+    let faults = shared.faults.as_ref().filter(|_| !about_leader);
     let fault = faults.and_then(|faults| lock(faults).draw(&parts.method));
     match fault {
         Some(Fault::Delay(time)) => tokio::time::sleep(time).await,

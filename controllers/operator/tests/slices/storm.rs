@@ -66,7 +66,7 @@ impl Storm {
     /// Waits for some more changes.
     pub async fn moves_on(&self) {
         let enough = self.changes.load(Ordering::Relaxed) + 80;
-        eventually_for(Duration::from_secs(60), async || {
+        eventually_for(Duration::from_mins(1), async || {
             let changes = self.changes.load(Ordering::Relaxed);
             if changes >= enough { Ok(()) } else { Err(format!("{changes} of {enough} changes")) }
         })
@@ -78,7 +78,7 @@ impl Storm {
         self.calm.cancel();
         self.changing.await.expect("the storm does not panic");
         let want = lock(&self.living).clone();
-        eventually_for(Duration::from_secs(120), async || {
+        eventually_for(Duration::from_mins(2), async || {
             let api: Api<CiliumEndpointSlice> = Api::all(self.client.clone());
             let slices =
                 api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The load: namespaces, CiliumEndpoints, and the storm over them.
+//! The load: namespaces, `CiliumEndpoints`, and the storm over them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Decides in which order a cluster comes to life, and what it consists of while it lives.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -85,8 +85,14 @@ pub struct DaemonStatus {
 impl Cluster {
     /// Builds the cluster; what a former one of this name left is removed first.
     ///
-    /// Returns when every node is registered. They become ready once a network plugin is there.
-    pub async fn up(layout: Layout, options: Options, progress: Progress) -> Result<Self, Error> {
+    /// Every node gets the images in these archives. Returns when every node is registered; they
+    /// become ready once a network plugin is there.
+    pub async fn up(
+        layout: Layout,
+        options: Options,
+        images: &[PathBuf],
+        progress: Progress,
+    ) -> Result<Self, Error> {
         if options.nodes == 0 || options.nodes > MAX_NODES {
             return Err(Error::Invalid(format!(
                 "{} nodes: a cluster has 1 to {MAX_NODES}",
@@ -97,7 +103,8 @@ impl Cluster {
         let cgroups = Cgroups::detect()?;
         let tools = Tools::ensure(&progress).await?;
         let archives = catalog::base(&tools).await?;
-        let archives: Vec<_> = archives.iter().map(Image::archive).collect::<Result<_, _>>()?;
+        let base: Vec<_> = archives.iter().map(Image::archive).collect::<Result<_, _>>()?;
+        let archives: Vec<_> = images.iter().cloned().chain(base).collect();
 
         if teardown::remove(&layout, &cgroups).await? {
             progress.say("removed what a former cluster of this name had left");
@@ -241,7 +248,7 @@ impl Cluster {
     async fn start_nodes(
         &self,
         authority: &Authority,
-        archives: &[std::path::PathBuf],
+        archives: &[PathBuf],
         progress: Progress,
     ) -> Result<(), Error> {
         let nodes = self.nodes();

@@ -83,6 +83,9 @@ struct Up {
     /// Without cluster DNS.
     #[arg(long)]
     no_dns: bool,
+    /// Give every node the image in this archive.
+    #[arg(long = "image", value_name = "ARCHIVE")]
+    images: Vec<PathBuf>,
     /// Kubernetes gives each node a pod CIDR.
     #[arg(long)]
     node_cidrs: bool,
@@ -194,7 +197,7 @@ async fn up(layout: Layout, up: &Up) -> Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let result = tokio::select! {
-        result = Cluster::up(layout.clone(), options, Progress::new()) => result.map(drop),
+        result = Cluster::up(layout.clone(), options, &up.images, Progress::new()) => result.map(drop),
         _ = interrupt.recv() => { return interrupted(&layout).await; }
         _ = terminate.recv() => { return interrupted(&layout).await; }
     };

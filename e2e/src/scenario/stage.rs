@@ -32,19 +32,20 @@ impl Stage {
         let layout = Layout::new(name)?;
         let start = std::time::Instant::now();
         let progress = Progress::new();
+        let images = catalog::cilia(&target()).await?;
+        let archives = images.iter().map(Image::archive).collect::<Result<Vec<_>, _>>()?;
         let found = kept() && layout.kubeconfig().exists();
         let cluster = if found {
             Cluster::open(layout).await?
         } else {
-            Cluster::up(layout, Options::default(), progress).await?
+            Cluster::up(layout, Options::default(), &archives, progress).await?
         };
-        let images = catalog::cilia(&target()).await?;
-        let archives = images.iter().map(Image::archive).collect::<Result<Vec<_>, _>>()?;
-        futures::future::try_join_all(archives.iter().map(|archive| cluster.load(archive))).await?;
-        progress.say("Cilia's images loaded");
         let stage = Self { cluster, ready_after: Duration::ZERO };
         chart::install(&stage, &[]).await?;
         if found {
+            for archive in &archives {
+                stage.cluster.load(archive).await?;
+            }
             chart::restart(&stage).await?;
         }
         progress.say("chart installed");

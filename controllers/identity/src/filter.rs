@@ -44,11 +44,7 @@ impl Filter {
     /// The file takes the place of the defaults; the entries are appended to either. An entry may
     /// itself hold several rules, separated by blanks.
     pub fn new<S: AsRef<str>>(labels: &[S], prefix_file: Option<&str>) -> Result<Self, Error> {
-        let mut filter = Self {
-            rules: Vec::new(),
-            whitelist: false,
-            warnings: Vec::new(),
-        };
+        let mut filter = Self { rules: Vec::new(), whitelist: false, warnings: Vec::new() };
         if let Some(content) = prefix_file {
             let file = PrefixFile::parse(content)?;
             if !file.keeps_reserved() {
@@ -62,15 +58,10 @@ impl Filter {
                 filter.add(rule);
             }
         } else {
-            filter.rules = DEFAULTS
-                .iter()
-                .map(|rule| Rule::parse(rule))
-                .collect::<Result<_, _>>()?;
+            filter.rules =
+                DEFAULTS.iter().map(|rule| Rule::parse(rule)).collect::<Result<_, _>>()?;
         }
-        for text in labels
-            .iter()
-            .flat_map(|entry| entry.as_ref().split_whitespace())
-        {
+        for text in labels.iter().flat_map(|entry| entry.as_ref().split_whitespace()) {
             filter.add(Rule::parse(text)?);
         }
         Ok(filter)
@@ -94,11 +85,7 @@ impl Filter {
                 length => included = included.max(length),
             }
         }
-        if ignored == usize::MAX {
-            included > 0 || !self.whitelist
-        } else {
-            included > ignored
-        }
+        if ignored == usize::MAX { included > 0 || !self.whitelist } else { included > ignored }
     }
 
     /// Those of the labels that count.
@@ -124,10 +111,7 @@ mod tests {
 
     fn label(text: &str) -> LabelKey {
         let (source, key) = text.split_once(':').unwrap_or(("k8s", text));
-        LabelKey {
-            key: key.to_owned(),
-            source: source.to_owned(),
-        }
+        LabelKey { key: key.to_owned(), source: source.to_owned() }
     }
 
     fn check(filter: &Filter, cases: &[(&str, bool)]) {
@@ -146,10 +130,7 @@ mod tests {
                 ("reserved:host", true),
                 ("io.kubernetes.pod.namespace", true),
                 ("io.kubernetes.pod.name", false),
-                (
-                    "io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name",
-                    true,
-                ),
+                ("io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name", true),
                 ("io.cilium.k8s.policy.cluster", true),
                 ("app.kubernetes.io/name", true),
                 ("kubernetes.io/hostname", false),
@@ -187,10 +168,7 @@ mod tests {
     fn a_rule_of_the_users_that_ignores_leaves_the_rest() {
         for text in ["k8s:!build", "!k8s:build", "!build"] {
             let filter = Filter::new(&[text], None).expect("valid");
-            check(
-                &filter,
-                &[("app", true), ("build-id", false), ("rebuild", true)],
-            );
+            check(&filter, &[("app", true), ("build-id", false), ("rebuild", true)]);
         }
     }
 
@@ -199,11 +177,7 @@ mod tests {
         let filter = Filter::new(&["team", "!team-internal", "team-internal-shared"], None);
         check(
             &filter.expect("valid"),
-            &[
-                ("team", true),
-                ("team-internal", false),
-                ("team-internal-shared", true),
-            ],
+            &[("team", true), ("team-internal", false), ("team-internal-shared", true)],
         );
     }
 
@@ -240,16 +214,8 @@ mod tests {
             ("a(b", None, "a(b"),
             ("a)(b", None, "a)(b"),
             ("app", Some("{}"), "version"),
-            (
-                "app",
-                Some(r#"{"version":2,"valid-prefixes":[]}"#),
-                "version 2",
-            ),
-            (
-                "app",
-                Some(r#"{"version":1,"valid-prefixes":[{"prefix":"a"}]}"#),
-                "source",
-            ),
+            ("app", Some(r#"{"version":2,"valid-prefixes":[]}"#), "version 2"),
+            ("app", Some(r#"{"version":1,"valid-prefixes":[{"prefix":"a"}]}"#), "source"),
         ] {
             let error = Filter::new(&[labels], file).expect_err(labels).to_string();
             assert!(error.contains(part), "{error}");

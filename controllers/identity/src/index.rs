@@ -36,10 +36,7 @@ impl Index {
         if let Some((labels, _)) = self.by_labels.get_key_value(&record.labels) {
             record.labels = Arc::clone(labels);
         }
-        let same = self
-            .by_labels
-            .entry(Arc::clone(&record.labels))
-            .or_default();
+        let same = self.by_labels.entry(Arc::clone(&record.labels)).or_default();
         same.insert((record.created, number));
         self.by_number.insert(number, record);
         true
@@ -61,10 +58,7 @@ impl Index {
 
     /// The number that stands for these labels.
     pub fn number(&self, labels: &Labels) -> Option<NumericIdentity> {
-        self.by_labels
-            .get(labels)?
-            .first()
-            .map(|(_, number)| *number)
+        self.by_labels.get(labels)?.first().map(|(_, number)| *number)
     }
 
     /// The identity of this number.
@@ -74,9 +68,7 @@ impl Index {
 
     /// All identities, by number.
     pub fn iter(&self) -> impl Iterator<Item = (NumericIdentity, &Record)> {
-        self.by_number
-            .iter()
-            .map(|(number, record)| (*number, record))
+        self.by_number.iter().map(|(number, record)| (*number, record))
     }
 
     /// How many identities there are.
@@ -101,11 +93,7 @@ mod tests {
     fn record(app: &str, created: i64) -> Record {
         let mut labels = Labels::new();
         labels.insert("k8s", "app", app);
-        Record {
-            labels: Arc::new(labels),
-            created,
-            marked: false,
-        }
+        Record { labels: Arc::new(labels), created, marked: false }
     }
 
     #[test]
@@ -129,10 +117,7 @@ mod tests {
             });
             assert_eq!(index.number(&web), want.map(NumericIdentity));
         }
-        assert!(
-            !index.upsert(NumericIdentity(298), record("db", 1)),
-            "no news"
-        );
+        assert!(!index.upsert(NumericIdentity(298), record("db", 1)), "no news");
         assert_eq!(index.len(), 2);
     }
 }

@@ -38,11 +38,7 @@ impl PodLabels<'_> {
     /// Every label of the pod, whether or not it counts.
     pub fn all(&self) -> Labels {
         let mut labels = Labels::new();
-        for (key, value) in self
-            .pod
-            .iter()
-            .filter(|(key, _)| !key.starts_with(OWN_PREFIX))
-        {
+        for (key, value) in self.pod.iter().filter(|(key, _)| !key.starts_with(OWN_PREFIX)) {
             labels.insert(SOURCE_K8S, key, value);
         }
         for (key, value) in self.namespace_labels {
@@ -65,10 +61,7 @@ mod tests {
     use crate::Filter;
 
     fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-        entries
-            .iter()
-            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
-            .collect()
+        entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
     #[test]
@@ -97,15 +90,7 @@ mod tests {
              k8s:io.cilium.k8s.policy.serviceaccount=web;\
              k8s:io.kubernetes.pod.namespace=shop;"
         );
-        let anonymous = PodLabels {
-            service_account: "",
-            ..labels
-        };
-        assert!(
-            !anonymous
-                .identity(&filter)
-                .canonical()
-                .contains("serviceaccount")
-        );
+        let anonymous = PodLabels { service_account: "", ..labels };
+        assert!(!anonymous.identity(&filter).canonical().contains("serviceaccount"));
     }
 }

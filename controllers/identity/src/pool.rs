@@ -32,12 +32,7 @@ impl Pool {
         if !size.is_multiple_of(WORD) {
             taken[(size / WORD) as usize] = u64::MAX << (size % WORD);
         }
-        Self {
-            first,
-            size,
-            taken,
-            free: size,
-        }
+        Self { first, size, taken, free: size }
     }
 
     /// Marks a number as taken; `false` if it was, or is not of this space.
@@ -76,9 +71,7 @@ impl Pool {
             nth -= free;
             false
         })?;
-        let bit = (0..WORD)
-            .filter(|bit| word & (1 << bit) == 0)
-            .nth(nth as usize)?;
+        let bit = (0..WORD).filter(|bit| word & (1 << bit) == 0).nth(nth as usize)?;
         let number = NumericIdentity(self.first + u32::try_from(index).ok()? * WORD + bit);
         self.take(number);
         Some(number)
@@ -95,10 +88,7 @@ impl Pool {
     }
 
     fn position(&self, number: NumericIdentity) -> Option<(usize, u64)> {
-        let offset = number
-            .0
-            .checked_sub(self.first)
-            .filter(|offset| *offset < self.size)?;
+        let offset = number.0.checked_sub(self.first).filter(|offset| *offset < self.size)?;
         Some(((offset / WORD) as usize, 1 << (offset % WORD)))
     }
 }
@@ -142,10 +132,7 @@ mod tests {
             match rng.random_range(0..3) {
                 0 if space.contains(number) => assert_eq!(pool.take(number), model.insert(number)),
                 1 => assert_eq!(pool.release(number), model.remove(&number)),
-                2 => assert!(
-                    pool.draw(&mut rng)
-                        .is_none_or(|number| model.insert(number))
-                ),
+                2 => assert!(pool.draw(&mut rng).is_none_or(|number| model.insert(number))),
                 _ => assert!(!pool.take(number)),
             }
             assert_eq!((pool.size() - pool.free()) as usize, model.len());

@@ -29,10 +29,7 @@ impl Space {
             other => return Err(Error::MaxConnectedClusters(other)),
         };
         if cluster_id > max_connected_clusters {
-            return Err(Error::ClusterId {
-                id: cluster_id,
-                max: max_connected_clusters,
-            });
+            return Err(Error::ClusterId { id: cluster_id, max: max_connected_clusters });
         }
         Ok(Self { cluster_id, shift })
     }

@@ -4,22 +4,12 @@ use cilia_crds::labels::SOURCE_K8S;
 use cilia_crds::{Labels, NumericIdentity};
 
 /// Component, number, number with the namespace's name as a label too, labels of its own.
-type Component = (
-    &'static str,
-    u32,
-    u32,
-    &'static [(&'static str, &'static str)],
-);
+type Component = (&'static str, u32, u32, &'static [(&'static str, &'static str)]);
 
 const EKS: &str = "eks.amazonaws.com/component";
 const COMPONENTS: &[Component] = &[
     ("kube-dns", 102, 110, &[("k8s-app", "kube-dns")]),
-    (
-        "kube-dns",
-        103,
-        111,
-        &[("k8s-app", "kube-dns"), (EKS, "kube-dns")],
-    ),
+    ("kube-dns", 103, 111, &[("k8s-app", "kube-dns"), (EKS, "kube-dns")]),
     ("coredns", 104, 112, &[("k8s-app", "kube-dns")]),
     (
         "cilium-operator",
@@ -32,23 +22,15 @@ const COMPONENTS: &[Component] = &[
             ("app.kubernetes.io/name", "cilium-operator"),
         ],
     ),
-    (
-        "coredns",
-        106,
-        114,
-        &[("k8s-app", "kube-dns"), (EKS, "coredns")],
-    ),
+    ("coredns", 106, 114, &[("k8s-app", "kube-dns"), (EKS, "coredns")]),
 ];
 
 /// The well-known identities of a cluster whose Cilium runs in `cilium_namespace`.
 pub fn well_known(cluster: &str, cilium_namespace: &str) -> Vec<(NumericIdentity, Labels)> {
     let mut identities = Vec::new();
     for (account, plain, with_namespace, own) in COMPONENTS {
-        let namespace = if *account == "cilium-operator" {
-            cilium_namespace
-        } else {
-            "kube-system"
-        };
+        let namespace =
+            if *account == "cilium-operator" { cilium_namespace } else { "kube-system" };
         let mut labels = Labels::new();
         for (key, value) in *own {
             labels.insert(SOURCE_K8S, key, value);

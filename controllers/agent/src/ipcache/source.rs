@@ -103,7 +103,9 @@ pub(super) fn local<'a>(endpoints: impl Iterator<Item = &'a LocalEndpoint>) -> S
     said
 }
 
-/// The addresses of nodes. Another node's router is reached like its pods, through the tunnel.
+/// The addresses of nodes. Another node's router is reached like its pods, through the tunnel; so
+/// is whatever else is in the ranges of its pods: the first packets to a new pod need not wait until
+/// its slice is known here, and the other node judges them by their sender.
 pub(super) fn nodes(own: Option<&LocalNode>, all: &[Arc<NodeInfo>]) -> Said {
     let mut said = Said::default();
     let remote =
@@ -119,6 +121,11 @@ pub(super) fn nodes(own: Option<&LocalNode>, all: &[Arc<NodeInfo>]) -> Said {
             let tunnel = tunnel.filter(|_| routers.contains(&Some(*address)));
             said.prefixes.push((whole(*address), remote(tunnel)));
         }
+        let ranges = node.pod_cidrs.iter().filter(|_| tunnel.is_some());
+        said.prefixes.extend(ranges.map(|range| {
+            let identity = unknown_in(range, own).0;
+            ((range.network(), range.prefix_len()), RemoteEndpoint { identity, tunnel, key: 0 })
+        }));
     }
     if let Some(own) = own {
         let host = RemoteEndpoint { identity: NumericIdentity::HOST.0, tunnel: None, key: 0 };
@@ -129,6 +136,18 @@ pub(super) fn nodes(own: Option<&LocalNode>, all: &[Arc<NodeInfo>]) -> Said {
         said.prefixes.extend(addresses.into_iter().map(|address| (whole(address), host)));
     }
     said
+}
+
+/// Who is behind an address of a range that nobody is known to have: the world, as the datapath
+/// calls it where one family or both are on.
+fn unknown_in(range: &IpNet, own: Option<&LocalNode>) -> NumericIdentity {
+    let has =
+        |v4| own.is_some_and(|own| own.pod_cidrs.iter().any(|net| net.addr().is_ipv4() == v4));
+    match range {
+        _ if !(has(true) && has(false)) => NumericIdentity::WORLD,
+        IpNet::V4(_) => NumericIdentity::WORLD_IPV4,
+        IpNet::V6(_) => NumericIdentity::WORLD_IPV6,
+    }
 }
 
 /// The prefixes that a former agent's policies named, of all that the map says.
@@ -148,4 +167,47 @@ pub(super) fn policy(prefixes: &[(IpNet, NumericIdentity)]) -> Said {
         )
     };
     Said { prefixes: prefixes.iter().map(entry).collect(), ports: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::nodes;
+    use crate::node::{LocalNode, NodeInfo};
+
+    #[test]
+    fn another_node_s_ranges_lead_to_its_tunnel() {
+        let ranges = vec!["10.0.1.0/24".parse().unwrap(), "fd00::100/120".parse().unwrap()];
+        let own = LocalNode {
+            name: "n1".into(),
+            pod_cidrs: vec!["10.0.0.0/24".parse().unwrap(), "fd00::/120".parse().unwrap()],
+            ..LocalNode::default()
+        };
+        let same = NodeInfo {
+            name: "n1".into(),
+            pod_cidrs: own.pod_cidrs.clone(),
+            internal_ipv4: Some("192.168.0.1".parse().unwrap()),
+            ..NodeInfo::default()
+        };
+        let other = NodeInfo {
+            name: "n2".into(),
+            pod_cidrs: ranges,
+            internal_ipv4: Some("192.168.0.2".parse().unwrap()),
+            ..NodeInfo::default()
+        };
+        let said = nodes(Some(&own), &[Arc::new(same), Arc::new(other)]);
+        let shown: Vec<_> = said
+            .prefixes
+            .iter()
+            .map(|((address, bits), value)| {
+                (format!("{address}/{bits}"), value.identity, value.tunnel)
+            })
+            .collect();
+        let tunnel = Some("192.168.0.2".parse().unwrap());
+        assert_eq!(
+            shown,
+            [("10.0.1.0/24".to_owned(), 9, tunnel), ("fd00::100/120".to_owned(), 10, tunnel)]
+        );
+    }
 }

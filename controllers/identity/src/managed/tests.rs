@@ -172,14 +172,15 @@ fn perform(
     match managed.plan(identity) {
         Plan::Nothing => {}
         Plan::Again(pods) => return pods,
-        Plan::Create(labels) => match world.objects.get(&identity).cloned() {
-            Some(there) => managed.seen(identity, there),
-            None => {
+        Plan::Create(labels) => {
+            if let Some(there) = world.objects.get(&identity).cloned() {
+                managed.seen(identity, there);
+            } else {
                 let record = world.put(identity, &labels);
                 managed.wrote(identity, record);
                 world.writes += 1;
             }
-        },
+        }
         Plan::Restore(labels) => {
             let was_ours = world.had.contains(&(identity, labels.canonical()));
             assert!(was_ours, "{identity} was never {}", labels.canonical());

@@ -96,6 +96,7 @@ impl Adaptive {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "limits are sums and halves of small whole numbers: exact")]
 mod tests {
     use super::Adaptive;
     use std::time::Duration;

@@ -23,6 +23,12 @@ ces-rate-limits: {{ toJson . | quote }}
 cluster-name: {{ $v.cluster.name | quote }}
 cluster-id: {{ $v.cluster.id }}
 max-connected-clusters: {{ $v.clustermesh.maxConnectedClusters }}
+{{- with $v.conntrackGCInterval }}
+conntrack-gc-interval: {{ . }}
+{{- end }}
+{{- with $v.conntrackGCMaxInterval }}
+conntrack-gc-max-interval: {{ . }}
+{{- end }}
 # Logs and metrics
 debug: {{ $v.debug.enabled }}
 {{- with $v.logOptions }}

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod budget;
+mod confirm;
 mod metrics;
 mod pump;
 mod rate_limits;

@@ -41,12 +41,25 @@ where
 pub(crate) async fn objects<K>(
     api: &Api<K>,
     kind: &'static str,
+    look: impl FnMut(K),
+) -> Result<(), Failure>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    objects_by(PAGE, api, kind, look).await
+}
+
+/// Hands every object to `look`, reading so many at once: fewer than usual where they are large.
+pub(crate) async fn objects_by<K>(
+    page: u32,
+    api: &Api<K>,
+    kind: &'static str,
     mut look: impl FnMut(K),
 ) -> Result<(), Failure>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(page);
     loop {
         let page = api.list(&params).await;
         page_of::<K, _>(page, kind, &mut params)?.into_iter().for_each(&mut look);

@@ -35,6 +35,7 @@ impl Slices {
         self.touched.insert(id);
         match outcome {
             Outcome::Stored { uid, resource_version } => {
+                self.slices[id].written = true;
                 self.rely_on(id, true);
                 let slice = &self.slices[id];
                 if !slice.is_news(&resource_version) {

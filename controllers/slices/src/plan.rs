@@ -163,6 +163,14 @@ impl Slices {
         if !endpoint.lives() || endpoint.namespace != self.slices[slice].namespace {
             return false;
         }
-        endpoint.home.is_some_and(|home| !self.slices[home].certainly_lists(id))
+        endpoint.home.is_some_and(|home| !self.certainly_lists(home, id))
+    }
+
+    /// Whether agents certainly see the endpoint in this slice: the object lists it, no write of
+    /// ours is under way, and none of a former leader's can have come since.
+    fn certainly_lists(&self, slice: SliceId, endpoint: EndpointId) -> bool {
+        let slice = &self.slices[slice];
+        let lists = || slice.seen.as_ref().is_some_and(|seen| seen.entries.contains_key(&endpoint));
+        !slice.unsure && (self.confirmed || slice.written) && lists()
     }
 }

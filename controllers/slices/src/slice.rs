@@ -21,6 +21,8 @@ pub(crate) struct Slice {
     /// A write was sent and it is not known yet whether it was done: what the object lists is not
     /// to be relied on.
     pub(crate) unsure: bool,
+    /// This process has written it since it leads, so nobody else's write can be under way.
+    pub(crate) written: bool,
     /// What the write under way will have made it.
     pub(crate) in_flight: Option<InFlight>,
     /// The resource version of an object that was deleted and whose end has not been heard of:
@@ -59,15 +61,11 @@ impl Slice {
             seen: None,
             lingering: 0,
             unsure: false,
+            written: false,
             in_flight: None,
             buried: None,
             wrong_since: None,
         }
-    }
-
-    /// Whether agents certainly see the endpoint in this slice.
-    pub(crate) fn certainly_lists(&self, endpoint: EndpointId) -> bool {
-        !self.unsure && self.seen.as_ref().is_some_and(|seen| seen.entries.contains_key(&endpoint))
     }
 
     /// How many entries it has to have room for.

@@ -38,6 +38,8 @@ pub struct Slices {
     pub(crate) pending: BTreeMap<SliceId, Need>,
     /// Slices to report by [`Slices::take_changed`].
     changed: BTreeSet<SliceId>,
+    /// All that is known of slices is as of a moment since the start, or newer.
+    pub(crate) confirmed: bool,
 }
 
 /// A slice that is not as it should be.
@@ -65,6 +67,7 @@ impl Slices {
             touched: BTreeSet::new(),
             pending: BTreeMap::new(),
             changed: BTreeSet::new(),
+            confirmed: false,
         }
     }
 
@@ -79,8 +82,12 @@ impl Slices {
     ///
     /// One that a slice lists stays there: in the slice that says the truth of it, if several
     /// list it, and else in the first by name.
+    ///
+    /// What a follower has heard may be older than the last writes of the leader before, so no
+    /// endpoint is taken out of a slice for being in another one until [`Slices::confirm`].
     pub fn start(&mut self) {
         self.started = true;
+        self.confirmed = false;
         let homeless = self.endpoints.iter().filter(|(_, endpoint)| endpoint.home.is_none());
         let mut homeless: Vec<(Text, Text, EndpointId)> = homeless
             .map(|(id, endpoint)| (endpoint.namespace.clone(), endpoint.name.clone(), id))
@@ -91,6 +98,14 @@ impl Slices {
             self.contented(endpoint);
         }
         self.touched.extend(self.slices.iter().map(|(id, _)| id));
+    }
+
+    /// Every slice has been heard of as it was at some moment after the start.
+    pub fn confirm(&mut self) {
+        if !self.confirmed {
+            self.confirmed = true;
+            self.touched.extend(self.slices.iter().map(|(id, _)| id));
+        }
     }
 
     /// The slices that have come to be wrong since the last call, or got worse.

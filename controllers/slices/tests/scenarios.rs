@@ -16,6 +16,7 @@ impl Operator {
     fn new(max: usize) -> Self {
         let mut slices = Slices::new(max, 1);
         slices.start();
+        slices.confirm();
         Self { slices, now: 0, version: 0, writes: Vec::new() }
     }
 
@@ -273,6 +274,7 @@ fn over_full_slices_are_split() {
         operator.add("ns", &format!("c{number}"));
     }
     operator.slices.start();
+    operator.slices.confirm();
     operator.settle();
     assert_eq!(operator.count(), 4);
     let shrunk = |name: &str| {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumNode};
 use cilia_runtime::watch::{self, Key, PartialObjectMeta, watch};
 use cilia_slices::Event;
+use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::budget::Budget;
+use super::confirm;
 use super::reconciler::Reconciler;
 use super::slim::Slim;
 use super::store::seen;
@@ -78,23 +80,21 @@ impl Pump {
         }
         let mut inputs = inputs(client).ready_chunks(BATCH);
         let mut upkeep = tokio::time::interval(UPKEEP);
+        let mut confirmation = FuturesUnordered::new();
+        let mut started = false;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = &mut leads, if !self.leads => {
-                    self.leads = true;
-                    self.start();
-                }
+                () = &mut leads, if !self.leads => self.leads = true,
                 _ = upkeep.tick() => self.keep_up(),
                 Some(batch) = inputs.next() => self.take_in(batch),
+                Some(()) = confirmation.next() => {}
             }
-        }
-    }
-
-    /// Lets the core place endpoints and write, if everything is known and it may.
-    fn start(&self) {
-        if self.leads && self.synced == SOURCES {
-            self.reconciler.tell(|slices, _| slices.start());
+            if !started && self.leads && self.synced == SOURCES {
+                started = true;
+                self.reconciler.tell(|slices, _| slices.start());
+                confirmation.push(confirm::run(client, &self.reconciler));
+            }
         }
     }
 
@@ -147,9 +147,6 @@ impl Pump {
                 info!(endpoints, slices = objects, "all endpoints and slices are known");
             }
         });
-        if synced < self.synced {
-            self.start();
-        }
     }
 
     fn node(&mut self, event: watch::Event<Meta<CiliumNode>>) {

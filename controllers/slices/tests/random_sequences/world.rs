@@ -302,6 +302,8 @@ impl World {
                 for replica in [&mut self.operator, &mut self.standby] {
                     replica.relisted(|name| names.contains(name));
                 }
+                // A hand-over drops what was under way: this list is from after it.
+                self.operator.confirm();
             }
         }
     }
@@ -350,6 +352,7 @@ impl World {
             }
         }
         self.operator.start();
+        self.operator.confirm();
     }
 
     /// The operator dies, and the standby goes on from what it has followed so far.

@@ -27,17 +27,7 @@ use cilia_runtime::{logging, shutdown};
 /// The agent waits much and computes little: more threads would only hold more memory.
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if tracing::dispatcher::has_been_set() {
-                tracing::error!("{error:#}");
-            } else {
-                eprintln!("cilia-agent: {error:#}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    shutdown::exit_code("cilia-agent", run().await)
 }
 
 async fn run() -> anyhow::Result<()> {

@@ -29,17 +29,7 @@ use cilia_runtime::{logging, shutdown};
 // One thread: its work is to wait for the API server, and more cost more memory than they save time.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if tracing::dispatcher::has_been_set() {
-                tracing::error!("{error:#}");
-            } else {
-                eprintln!("cilia-operator: {error:#}");
-            }
-            ExitCode::FAILURE
-        }
-    }
+    shutdown::exit_code("cilia-operator", run().await)
 }
 
 async fn run() -> anyhow::Result<()> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Where to look in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path(Vec<Step>);
+pub struct Path(Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -15,7 +15,7 @@ enum Step {
 
 impl Path {
     /// Reads a path, with or without braces.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let inner =
             text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
         let (mut steps, mut rest) = (Vec::new(), inner);
@@ -52,7 +52,7 @@ impl Path {
     }
 
     /// What is there, separated by blanks.
-    pub(crate) fn show(&self, value: &Value) -> String {
+    pub fn show(&self, value: &Value) -> String {
         let found = self.0.iter().fold(vec![value], |found, step| {
             found.into_iter().flat_map(|value| step.of(value)).collect()
         });

@@ -6,21 +6,19 @@ mod bpf;
 mod config;
 mod endpoint;
 mod identity;
-mod jsonpath;
 mod metrics;
 mod monitor;
 mod node;
-mod output;
 mod policy;
 mod service;
 mod status;
-mod table;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use agent::Agent;
+use cilia_cli::{output, table};
 use output::Format;
 
 /// Looks into the agent of this node: endpoints, identities, policies, maps, events.

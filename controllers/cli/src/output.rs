@@ -9,9 +9,12 @@ use crate::jsonpath::Path;
 
 /// How an answer is printed when not as a table.
 #[derive(Debug, Clone)]
-pub(crate) enum Format {
+pub enum Format {
+    /// JSON with indentation.
     Json,
+    /// YAML.
     Yaml,
+    /// What is at a path.
     Path(Path),
 }
 
@@ -32,7 +35,7 @@ impl FromStr for Format {
 
 impl Format {
     /// Prints a value.
-    pub(crate) fn print(&self, value: &Value) -> anyhow::Result<()> {
+    pub fn print(&self, value: &Value) -> anyhow::Result<()> {
         match self {
             Self::Json => println!("{}", serde_json::to_string_pretty(value)?),
             Self::Yaml => print!("{}", serde_saphyr::to_string(value).context("write YAML")?),
@@ -43,7 +46,7 @@ impl Format {
 }
 
 /// A value as people read it: text without quotes, nothing for null.
-pub(crate) fn text(value: &Value) -> String {
+pub fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -52,6 +55,6 @@ pub(crate) fn text(value: &Value) -> String {
 }
 
 /// The items of a list; none for anything else.
-pub(crate) fn items(value: &Value) -> &[Value] {
+pub fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }

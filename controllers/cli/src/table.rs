@@ -2,7 +2,7 @@
 
 /// Rows of cells, printed at the end.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
     narrowest: usize,
 }
@@ -11,17 +11,17 @@ const PADDING: usize = 3;
 
 impl Table {
     /// A table whose columns are at least `narrowest` wide, padding included.
-    pub(crate) fn new(narrowest: usize) -> Self {
+    pub fn new(narrowest: usize) -> Self {
         Self { rows: Vec::new(), narrowest }
     }
 
     /// Adds a row.
-    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
     /// The rows in lines; the last cell of each isn't padded.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             // The last cell of a row ends it, and needs no room.
@@ -50,7 +50,7 @@ impl Table {
     }
 
     /// Prints the rows.
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         print!("{}", self.render());
     }
 }

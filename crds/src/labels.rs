@@ -1,7 +1,18 @@
 //! Labels as identities carry them: a source, a key and a value, in canonical order.
+//!
+//! A cluster repeats the same few keys, namespaces and accounts in tens of thousands of sets, so names and values
+//! are kept once per process: 24 bytes a label, and what is its own.
+
+mod interned;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+
+use interned::Interned;
+
+static NAMES: Interned<LabelKey> = Interned::new();
+static VALUES: Interned<str> = Interned::new();
 
 /// The source of labels that come from Kubernetes objects.
 pub const SOURCE_K8S: &str = "k8s";
@@ -12,7 +23,7 @@ pub const SOURCE_RESERVED: &str = "reserved";
 ///
 /// Equality of two sets is equality of the identities they stand for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Labels(BTreeMap<LabelKey, String>);
+pub struct Labels(Vec<(Arc<LabelKey>, Arc<str>)>);
 
 /// Where a label comes from and what it is called.
 ///
@@ -53,24 +64,57 @@ impl Labels {
 
     /// The `security-labels` of a `CiliumIdentity` with these labels.
     pub fn to_security_labels(&self) -> BTreeMap<String, String> {
-        self.0.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+        self.0.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
     }
 
     /// Adds a label; one of the same source and key is replaced.
     pub fn insert(&mut self, source: &str, key: &str, value: &str) {
-        let name = LabelKey { key: key.to_owned(), source: source.to_owned() };
-        self.0.insert(name, value.to_owned());
+        let value = VALUES.share(value, || value.into());
+        match self.position(source, key) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => {
+                let name = LabelKey { key: key.to_owned(), source: source.to_owned() };
+                // Sets are made once and kept long: no room that is never used.
+                self.0.reserve_exact(1);
+                self.0.insert(at, (NAMES.share(&name, || Arc::new(name.clone())), value));
+            }
+        }
     }
 
     /// The value of `source:key`.
     pub fn get(&self, source: &str, key: &str) -> Option<&str> {
-        let name = LabelKey { key: key.to_owned(), source: source.to_owned() };
-        self.0.get(&name).map(String::as_str)
+        self.position(source, key).ok().map(|at| &*self.0[at].1)
+    }
+
+    /// Adds every label of `other`; those of the same source and key are replaced.
+    pub fn extend(&mut self, other: &Self) {
+        self.0.reserve_exact(other.len());
+        for (name, value) in &other.0 {
+            match self.position(&name.source, &name.key) {
+                Ok(at) => self.0[at].1 = Arc::clone(value),
+                Err(at) => self.0.insert(at, (Arc::clone(name), Arc::clone(value))),
+            }
+        }
+    }
+
+    /// Those of the labels for which `keep` is true.
+    #[must_use]
+    pub fn filtered(&self, keep: impl Fn(&LabelKey) -> bool) -> Self {
+        let kept: Vec<_> = self.0.iter().filter(|(name, _)| keep(name)).cloned().collect();
+        let mut labels = Self(kept);
+        labels.0.shrink_to_fit();
+        labels
+    }
+
+    /// Where the label is, or where it would be.
+    fn position(&self, source: &str, key: &str) -> Result<usize, usize> {
+        let wanted = (key, source);
+        self.0.binary_search_by(|(name, _)| (&*name.key, &*name.source).cmp(&wanted))
     }
 
     /// Every label, by key and then by source.
     pub fn iter(&self) -> impl Iterator<Item = (&LabelKey, &str)> {
-        self.0.iter().map(|(name, value)| (name, value.as_str()))
+        self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// How many labels there are.
@@ -114,6 +158,27 @@ mod tests {
         labels.insert("any", "c", "3");
         labels.insert("z", "a", "1");
         assert_eq!(labels.canonical(), "z:a=1;k8s:b=2;any:c=3;");
+    }
+
+    #[test]
+    fn sets_are_equal_however_they_were_made() {
+        let (mut one, mut other) = (Labels::new(), Labels::new());
+        for key in ["a", "c", "b"] {
+            one.insert("k8s", key, "x");
+            other.insert("k8s", key, "old");
+        }
+        other.insert("k8s", "d", "x");
+        let mut new = Labels::new();
+        for key in ["c", "b", "a"] {
+            new.insert("k8s", key, "x");
+        }
+        other.extend(&new);
+        assert_eq!(other.filtered(|name| name.key != "d"), one);
+        assert_eq!(
+            (other.len(), other.get("k8s", "d"), other.get("any", "d")),
+            (4, Some("x"), None)
+        );
+        assert_eq!(one.canonical(), "k8s:a=x;k8s:b=x;k8s:c=x;");
     }
 
     #[test]

@@ -90,11 +90,7 @@ impl Filter {
 
     /// Those of the labels that count.
     pub fn apply(&self, labels: &Labels) -> Labels {
-        let mut kept = Labels::new();
-        for (label, value) in labels.iter().filter(|(label, _)| self.accepts(label)) {
-            kept.insert(&label.source, &label.key, value);
-        }
-        kept
+        labels.filtered(|label| self.accepts(label))
     }
 
     fn add(&mut self, rule: Rule) {

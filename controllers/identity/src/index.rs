@@ -1,9 +1,10 @@
 //! Decides which `CiliumIdentity` stands for a label set: the oldest that has exactly those labels.
 //!
 //! Where two were made in the same second the smaller number wins, so that everybody chooses alike.
-//! About 250 bytes an identity beside its labels, which are stored once.
+//! About 130 bytes an identity beside its labels, which are stored once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cilia_crds::{Labels, NumericIdentity};
@@ -23,7 +24,34 @@ pub struct Record {
 #[derive(Debug, Clone, Default)]
 pub struct Index {
     by_number: BTreeMap<NumericIdentity, Record>,
-    by_labels: HashMap<Arc<Labels>, BTreeSet<(i64, NumericIdentity)>>,
+    by_labels: HashMap<Arc<Labels>, Same>,
+}
+
+/// The identities of one label set: nearly always one.
+#[derive(Debug, Clone)]
+struct Same {
+    best: (i64, NumericIdentity),
+    others: Vec<(i64, NumericIdentity)>,
+}
+
+impl Same {
+    fn add(&mut self, one: (i64, NumericIdentity)) {
+        let worse = self.best.max(one);
+        self.best = self.best.min(one);
+        self.others.push(worse);
+    }
+
+    /// `false` if none is left.
+    fn remove(&mut self, one: (i64, NumericIdentity)) -> bool {
+        if self.best != one {
+            self.others.retain(|other| *other != one);
+            return true;
+        }
+        let Some(best) = self.others.iter().min().copied() else { return false };
+        self.others.retain(|other| *other != best);
+        self.best = best;
+        true
+    }
 }
 
 impl Index {
@@ -36,8 +64,11 @@ impl Index {
         if let Some((labels, _)) = self.by_labels.get_key_value(&record.labels) {
             record.labels = Arc::clone(labels);
         }
-        let same = self.by_labels.entry(Arc::clone(&record.labels)).or_default();
-        same.insert((record.created, number));
+        let one = (record.created, number);
+        match self.by_labels.entry(Arc::clone(&record.labels)) {
+            Entry::Vacant(none) => drop(none.insert(Same { best: one, others: Vec::new() })),
+            Entry::Occupied(mut same) => same.get_mut().add(one),
+        }
         self.by_number.insert(number, record);
         true
     }
@@ -47,18 +78,22 @@ impl Index {
         let Some(record) = self.by_number.remove(&number) else {
             return false;
         };
-        if let Some(same) = self.by_labels.get_mut(&record.labels) {
-            same.remove(&(record.created, number));
-            if same.is_empty() {
-                self.by_labels.remove(&record.labels);
-            }
+        if let Some(same) = self.by_labels.get_mut(&record.labels)
+            && !same.remove((record.created, number))
+        {
+            self.by_labels.remove(&record.labels);
         }
         true
     }
 
+    /// The set itself, where it is known: one copy is enough.
+    pub fn shared(&self, labels: &Labels) -> Option<&Arc<Labels>> {
+        self.by_labels.get_key_value(labels).map(|(labels, _)| labels)
+    }
+
     /// The number that stands for these labels.
     pub fn number(&self, labels: &Labels) -> Option<NumericIdentity> {
-        self.by_labels.get(labels)?.first().map(|(_, number)| *number)
+        self.by_labels.get(labels).map(|same| same.best.1)
     }
 
     /// The identity of this number.

@@ -2,12 +2,16 @@
 //!
 //! A pod's labels ([`PodLabels`]) go through a [`Filter`]; the [`Index`] of all `CiliumIdentities`
 //! says which number stands for the result; where there is none, a [`Pool`] draws one from the
-//! cluster's [`Space`].
+//! cluster's [`Space`]. [`Ledger`] puts the last two together for agents, [`Managed`] for the operator.
+//! [`advise`](fn@advise) says which labels cost most numbers.
 #![forbid(unsafe_code)]
 
+mod advise;
+mod digest;
 mod error;
 mod filter;
 mod index;
+mod ledger;
 mod managed;
 mod pod;
 mod pool;
@@ -16,11 +20,13 @@ mod rule;
 mod space;
 mod well_known;
 
+pub use advise::{Advice, Saving, advise};
 pub use error::Error;
 pub use filter::Filter;
 pub use index::{Index, Record};
+pub use ledger::{Ledger, Step};
 pub use managed::{Full, Managed, Placed, Plan};
-pub use pod::PodLabels;
+pub use pod::{PodLabels, namespace_labels};
 pub use pool::Pool;
 pub use rule::Rule;
 pub use space::Space;

@@ -37,12 +37,18 @@ impl PodLabels<'_> {
 
     /// Every label of the pod, whether or not it counts.
     pub fn all(&self) -> Labels {
+        let mut labels = self.own();
+        labels.extend(&namespace_labels(self.namespace_labels));
+        labels
+    }
+
+    /// Those that the pod has whatever labels its namespace has.
+    ///
+    /// The others are [`namespace_labels`]; none is in both, and each counts or doesn't by itself.
+    pub fn own(&self) -> Labels {
         let mut labels = Labels::new();
         for (key, value) in self.pod.iter().filter(|(key, _)| !key.starts_with(OWN_PREFIX)) {
             labels.insert(SOURCE_K8S, key, value);
-        }
-        for (key, value) in self.namespace_labels {
-            labels.insert(SOURCE_K8S, &format!("{NAMESPACE_LABELS}{key}"), value);
         }
         labels.insert(SOURCE_K8S, NAMESPACE, self.namespace);
         if !self.service_account.is_empty() {
@@ -51,6 +57,15 @@ impl PodLabels<'_> {
         labels.insert(SOURCE_K8S, CLUSTER, self.cluster);
         labels
     }
+}
+
+/// The labels that the pods of a namespace have from it.
+pub fn namespace_labels(of: &BTreeMap<String, String>) -> Labels {
+    let mut labels = Labels::new();
+    for (key, value) in of {
+        labels.insert(SOURCE_K8S, &format!("{NAMESPACE_LABELS}{key}"), value);
+    }
+    labels
 }
 
 #[cfg(test)]

@@ -1,0 +1,151 @@
+//! Decides what an agent does to have a number for a label set (operator.md 5.5).
+//!
+//! [`Ledger::next`] says one step; the agent does it, tells what came of it, and asks again. What others do
+//! meanwhile is told in any order and as often as one likes, and the answer is right for what is known by then:
+//!
+//! * what exists is used, the oldest first, and never before the garbage collector's mark is off;
+//! * what doesn't exist is made under a number that nobody is known to have; the API server lets only one make it.
+
+use cilia_crds::{Labels, NumericIdentity};
+use rand::Rng;
+
+use crate::{Index, Pool, Record, Space};
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The labels have this number.
+    Use(NumericIdentity),
+    /// The identity is marked for deletion: take the mark off, then ask again.
+    Unmark(NumericIdentity),
+    /// Nobody has made one: make it with this number, which is set aside until then.
+    Make(NumericIdentity),
+    /// Others are to make it.
+    Wait,
+    /// It has to be made, and every number of the cluster is taken.
+    Full,
+}
+
+/// What an agent knows of the cluster's identities. See [`Index`] for the bytes.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    index: Index,
+    pool: Pool,
+}
+
+impl Ledger {
+    /// Nothing is known yet. Nothing is to be asked before everything that exists has been told.
+    pub fn new(space: Space) -> Self {
+        Self { index: Index::default(), pool: Pool::new(space) }
+    }
+
+    /// What exists.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Which numbers are free.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// An identity exists, so; `true` if that is news. Somebody may have made it, or had it made before us.
+    pub fn seen(&mut self, number: NumericIdentity, record: Record) -> bool {
+        self.pool.take(number);
+        self.index.upsert(number, record)
+    }
+
+    /// An identity does not exist (any more), or could not be made; `true` if that is news.
+    pub fn gone(&mut self, number: NumericIdentity) -> bool {
+        self.pool.release(number);
+        self.index.remove(number)
+    }
+
+    /// Nobody knows whether the identity was made. If it was, that will be seen.
+    pub fn unsure(&mut self, number: NumericIdentity) {
+        if self.index.get(number).is_none() {
+            self.pool.release(number);
+        }
+    }
+
+    /// What to do for these labels; what has to be made gets the number `former`, if that is free.
+    pub fn next<R: Rng + ?Sized>(
+        &mut self,
+        labels: &Labels,
+        former: Option<NumericIdentity>,
+        makes: bool,
+        rng: &mut R,
+    ) -> Step {
+        if let Some(number) = self.index.number(labels) {
+            let marked = self.index.get(number).is_some_and(|record| record.marked);
+            return if marked { Step::Unmark(number) } else { Step::Use(number) };
+        }
+        if !makes {
+            return Step::Wait;
+        }
+        let again = former.filter(|former| self.pool.take(*former));
+        again.or_else(|| self.pool.draw_for(labels, rng)).map_or(Step::Full, Step::Make)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cilia_crds::{Labels, NumericIdentity};
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::{Ledger, Step};
+    use crate::{Record, Space};
+
+    fn labels(app: &str) -> Labels {
+        let mut labels = Labels::new();
+        labels.insert("k8s", "app", app);
+        labels
+    }
+
+    fn record(app: &str, marked: bool) -> Record {
+        Record { labels: Arc::new(labels(app)), created: 1, marked }
+    }
+
+    #[test]
+    fn what_exists_is_used_and_what_does_not_is_made() {
+        let mut ledger = Ledger::new(Space::new(0, 255).expect("allowed"));
+        let mut rng = StdRng::seed_from_u64(1);
+        let (web, one) = (labels("web"), NumericIdentity(1000));
+        assert_eq!(ledger.next(&web, None, false, &mut rng), Step::Wait);
+        assert_eq!(ledger.next(&web, Some(one), true, &mut rng), Step::Make(one));
+        let Step::Make(other) = ledger.next(&web, Some(one), true, &mut rng) else {
+            panic!("a number is set aside for whoever makes it")
+        };
+        // Somebody was first, with other labels.
+        ledger.seen(one, record("db", false));
+        ledger.unsure(one);
+        ledger.unsure(other);
+        assert_eq!(ledger.next(&web, Some(one), true, &mut rng), Step::Make(other));
+        ledger.seen(other, record("web", true));
+        assert_eq!(ledger.next(&web, None, false, &mut rng), Step::Unmark(other));
+        ledger.seen(other, record("web", false));
+        assert_eq!(ledger.next(&web, None, false, &mut rng), Step::Use(other));
+        ledger.gone(other);
+        assert_eq!(ledger.next(&web, None, true, &mut rng), Step::Make(other));
+    }
+
+    #[test]
+    fn a_full_range_has_what_it_has_and_recovers() {
+        let mut ledger = Ledger::new(Space::new(0, 511).expect("allowed"));
+        let mut rng = StdRng::seed_from_u64(1);
+        for number in Space::new(0, 511).expect("allowed").range() {
+            ledger.seen(NumericIdentity(number), record(&number.to_string(), false));
+        }
+        let new = labels("new");
+        assert_eq!(ledger.next(&new, None, true, &mut rng), Step::Full);
+        assert_eq!(
+            ledger.next(&labels("300"), None, true, &mut rng),
+            Step::Use(NumericIdentity(300))
+        );
+        ledger.gone(NumericIdentity(4711));
+        assert_eq!(ledger.next(&new, None, true, &mut rng), Step::Make(NumericIdentity(4711)));
+    }
+}

@@ -1,14 +1,21 @@
 //! Serves HTTP on addresses written the way Go writes them: `:9963`, `localhost:9234`, `[::1]:80`, or none.
 
+mod tls;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
+use axum::serve::Listener;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+
+pub use tls::{Error as TlsError, Files as TlsFiles};
+use tls::{Identity, TlsListener};
 
 use crate::metrics::{CONTENT_TYPE, Metrics};
 
@@ -34,6 +41,9 @@ pub enum Error {
         /// Why not.
         cause: io::Error,
     },
+    /// The files for TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Serves `router` on `address` until `stop`; returns the addresses it listens on.
@@ -44,28 +54,51 @@ pub async fn serve(
     router: Router,
     stop: &CancellationToken,
 ) -> Result<Vec<SocketAddr>, Error> {
+    listen_on(address, |listener, listening| {
+        tokio::spawn(run(listener, listening, router.clone(), stop.clone()));
+        Ok(())
+    })
+    .await
+}
+
+/// Like [`serve`], over TLS. The files are read again when they change.
+pub async fn serve_tls(
+    address: &str,
+    router: Router,
+    files: TlsFiles,
+    stop: &CancellationToken,
+) -> Result<Vec<SocketAddr>, Error> {
+    let identity = Arc::new(Identity::load(files)?);
+    listen_on(address, |listener, listening| {
+        let listener = TlsListener::new(listener, identity.clone())?;
+        tokio::spawn(run(listener, listening, router.clone(), stop.clone()));
+        Ok(())
+    })
+    .await
+}
+
+/// Hands each listener of `address` to `start`; the addresses they listen on.
+async fn listen_on(
+    address: &str,
+    start: impl Fn(TcpListener, SocketAddr) -> io::Result<()>,
+) -> Result<Vec<SocketAddr>, Error> {
     let candidates = resolve(address)
         .await
         .map_err(|cause| Error::Address { address: address.into(), cause })?;
     let mut listening = Vec::new();
     let mut failure = None;
     for candidate in candidates {
-        let listener = match listen(candidate) {
-            Ok(listener) => listener,
+        let started = listen(candidate).and_then(|listener| {
+            let own = listener.local_addr().unwrap_or(candidate);
+            start(listener, own).map(|()| own)
+        });
+        match started {
+            Ok(own) => listening.push(own),
             Err(cause) => {
                 failure.get_or_insert(Error::Listen { address: candidate, cause });
                 continue;
             }
-        };
-        listening.push(listener.local_addr().unwrap_or(candidate));
-        let (router, stop) = (router.clone(), stop.clone());
-        tokio::spawn(async move {
-            let served =
-                axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-            if let Err(error) = served {
-                warn!(%error, address = %candidate, "HTTP server ended");
-            }
-        });
+        }
         // A name or an empty host stands for one listener; only the empty address for two.
         if !address.is_empty() {
             break;
@@ -74,6 +107,16 @@ pub async fn serve(
     match failure {
         Some(failure) if listening.is_empty() => Err(failure),
         _ => Ok(listening),
+    }
+}
+
+async fn run<L: Listener>(listener: L, address: SocketAddr, router: Router, stop: CancellationToken)
+where
+    L::Addr: std::fmt::Debug,
+{
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+    if let Err(error) = served {
+        warn!(%error, %address, "HTTP server ended");
     }
 }
 

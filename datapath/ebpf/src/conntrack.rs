@@ -1,5 +1,6 @@
 //! Connections: what a packet belongs to, how long that lives, and how a new one is entered.
 
+use cilia_maps::config::NodeConfig;
 use cilia_maps::conntrack::{CtEntry, entry_flags, flags};
 use cilia_maps::reason;
 
@@ -18,13 +19,6 @@ pub const REPLY: u32 = 2;
 /// An ICMP error about the connection.
 pub const RELATED: u32 = 3;
 
-/// Seconds that an entry lives after its last packet.
-const LIFE_TCP: u32 = 8000;
-const LIFE_TCP_SYN: u32 = 60;
-const LIFE_TCP_CLOSING: u32 = 10;
-const LIFE_OTHER: u32 = 60;
-/// Seconds after which a connection is traced again.
-const REPORT_INTERVAL: u32 = 5;
 const CLOSING: u16 = entry_flags::RX_CLOSING | entry_flags::TX_CLOSING;
 const SEEN: u8 = TCP_FIN | TCP_SYN | TCP_RST;
 
@@ -106,15 +100,15 @@ fn opens(s: &Scratch) -> bool {
 
 /// Notes a packet in its connection's entry.
 #[inline(always)]
-fn touch(s: &mut Scratch, entry: &mut CtEntry, reply: bool) {
+fn touch(s: &mut Scratch, config: &NodeConfig, entry: &mut CtEntry, reply: bool) {
     let mut seen_new = false;
-    let mut life = LIFE_OTHER;
+    let mut life = config.lives.any;
     let mut closed = false;
     if s.flow.proto == TCP {
         let told = s.tcp_flags & SEEN;
         let before = if reply { entry.rx_flags_seen } else { entry.tx_flags_seen };
         if before | told != before {
-            seen_new = true;
+            seen_new = u32::from(told & !before) & config.report_flags != 0;
             if reply {
                 entry.rx_flags_seen = before | told;
             } else {
@@ -136,11 +130,11 @@ fn touch(s: &mut Scratch, entry: &mut CtEntry, reply: bool) {
         }
         closed = entry.flags & CLOSING == CLOSING;
         life = if closed {
-            LIFE_TCP_CLOSING
+            config.lives.tcp_fin
         } else if entry.flags & entry_flags::SEEN_NON_SYN != 0 {
-            LIFE_TCP
+            config.lives.tcp
         } else {
-            LIFE_TCP_SYN
+            config.lives.tcp_syn
         };
     }
     let until = s.ct.now + life;
@@ -149,7 +143,7 @@ fn touch(s: &mut Scratch, entry: &mut CtEntry, reply: bool) {
         entry.lifetime = until;
     }
     let last = if reply { entry.last_rx_report } else { entry.last_tx_report };
-    if seen_new || s.ct.now.wrapping_sub(last) >= REPORT_INTERVAL {
+    if seen_new || s.ct.now.wrapping_sub(last) >= config.report_interval {
         s.ct.report = 1;
         if reply {
             entry.last_rx_report = s.ct.now;
@@ -167,6 +161,7 @@ pub fn lookup(s: &mut Scratch, direction: u32) -> u32 {
     s.ct.flags = 0;
     s.ct.reply = 0;
     s.ct.report = 1;
+    let Some(config) = maps::config() else { return NEW };
     let own = direction as u8 & flags::IN;
     fill_reply_key(s, own ^ flags::IN);
     if let Some(entry) = find(s) {
@@ -177,7 +172,7 @@ pub fn lookup(s: &mut Scratch, direction: u32) -> u32 {
             return RELATED;
         }
         s.ct.report = 0;
-        touch(s, entry, true);
+        touch(s, config, entry, true);
         return REPLY;
     }
     fill_key(s, own);
@@ -192,20 +187,20 @@ pub fn lookup(s: &mut Scratch, direction: u32) -> u32 {
             return RELATED;
         }
         s.ct.report = 0;
-        touch(s, entry, false);
+        touch(s, config, entry, false);
         return ESTABLISHED;
     }
     NEW
 }
 
 #[inline(always)]
-fn fill_entry(s: &mut Scratch) {
+fn fill_entry(s: &mut Scratch, config: &NodeConfig) {
     let tcp = s.flow.proto == TCP;
     let later = tcp && s.tcp_flags & TCP_SYN == 0;
     let life = match (tcp, later) {
-        (false, _) => LIFE_OTHER,
-        (true, false) => LIFE_TCP_SYN,
-        (true, true) => LIFE_TCP,
+        (false, _) => config.lives.any,
+        (true, false) => config.lives.tcp_syn,
+        (true, true) => config.lives.tcp,
     };
     let mut bits = 0;
     if later {
@@ -248,8 +243,9 @@ pub fn create(s: &mut Scratch, direction: u8) -> Result<(), Drop> {
 
 #[inline(never)]
 fn enter_new(s: &mut Scratch, direction: u32) -> u32 {
+    let Some(config) = maps::config() else { return 0 };
     fill_key(s, direction as u8);
-    fill_entry(s);
+    fill_entry(s, config);
     u32::from(enter(s))
 }
 
@@ -259,6 +255,7 @@ fn enter_new(s: &mut Scratch, direction: u32) -> u32 {
 pub fn lookup_service(s: &mut Scratch) -> u32 {
     s.ct.now = skb::seconds();
     fill_key(s, flags::SERVICE);
+    let Some(config) = maps::config() else { return 0 };
     let Some(entry) = find(s) else { return 0 };
     if entry.rev_nat_index != s.rev_nat_index || (opens(s) && entry.flags & CLOSING != 0) {
         return 0;
@@ -268,9 +265,9 @@ pub fn lookup_service(s: &mut Scratch) -> u32 {
         entry.flags |= CLOSING;
     }
     let life = match (tcp, entry.flags & CLOSING != 0) {
-        (false, _) => LIFE_OTHER,
-        (true, true) => LIFE_TCP_CLOSING,
-        (true, false) => LIFE_TCP,
+        (false, _) => config.lives.service_any,
+        (true, true) => config.lives.tcp_fin,
+        (true, false) => config.lives.service_tcp,
     };
     let until = s.ct.now + life;
     if entry.lifetime != until {
@@ -282,8 +279,9 @@ pub fn lookup_service(s: &mut Scratch) -> u32 {
 /// Enters a service's connection with the backend chosen for it.
 #[inline(always)]
 pub fn enter_service(s: &mut Scratch, backend: u32) -> Result<(), Drop> {
+    let Some(config) = maps::config() else { return Err(Drop(reason::NO_CONFIG)) };
     fill_key(s, flags::SERVICE);
-    fill_entry(s);
+    fill_entry(s, config);
     s.ct_entry.backend_id = backend.into();
     if enter(s) { Ok(()) } else { Err(Drop(reason::CT_CREATE_FAILED)) }
 }

@@ -11,7 +11,7 @@ use crate::parse::{self, UDP};
 use crate::scratch::Scratch;
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, count, finish};
-use crate::{conntrack, deliver, encap, events, icmp, ipcache, lb, maps, policy, reject};
+use crate::{conntrack, deliver, encap, events, host, icmp, ipcache, lb, maps, policy, reject};
 
 #[classifier]
 pub fn cil_from_container(ctx: TcContext) -> i32 {
@@ -73,6 +73,8 @@ fn forward(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Outcome {
         s.dst_id = receiver.lxc_id.into();
         let status = permit(skb, s, config)?;
         if ipcache::is_host(receiver) {
+            let peer = s.src_label;
+            host::admit(skb, s, config, peer)?;
             events::trace(skb, s, config, point::TO_HOST, status);
             return Ok(Verdict::PASS);
         }

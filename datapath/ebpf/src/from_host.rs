@@ -2,13 +2,13 @@
 
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
-use cilia_maps::{metrics, reason};
+use cilia_maps::{identity, metrics, reason};
 
 use crate::parse;
 use crate::scratch::Scratch;
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, finish};
-use crate::{encap, ipcache, maps};
+use crate::{encap, host, ipcache, maps};
 
 #[classifier]
 pub fn cil_from_host(ctx: TcContext) -> i32 {
@@ -34,6 +34,10 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     match ipcache::remote(s, s.daddr) {
         Some(remote) if encap::is_tunnelled(remote) => {
             s.dst_label = remote.sec_identity;
+            if s.src_label == identity::HOST && host::is_guarded(config) {
+                parse::any_packet(skb, s)?;
+                host::permit(skb, s, config, remote.sec_identity)?;
+            }
             encap::send(skb, config, remote, s.src_label)
         }
         // Routed here, and yet nobody's: left to the stack it would come round again.

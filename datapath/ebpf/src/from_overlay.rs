@@ -9,7 +9,7 @@ use crate::parse;
 use crate::scratch::Scratch;
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, finish};
-use crate::{deliver, ipcache, maps};
+use crate::{deliver, host, ipcache, maps};
 
 #[classifier]
 pub fn cil_from_overlay(ctx: TcContext) -> i32 {
@@ -31,6 +31,8 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     let receiver = ipcache::local(s, s.daddr).ok_or(Drop(reason::UNROUTABLE))?;
     if ipcache::is_host(receiver) {
         s.dst_label = identity::HOST;
+        let peer = s.src_label;
+        host::admit(skb, s, config, peer)?;
         if !skb.for_this_host() {
             return Err(Drop(reason::WRITE_ERROR));
         }

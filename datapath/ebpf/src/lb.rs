@@ -141,7 +141,13 @@ pub fn is_loopback_reply(s: &Scratch) -> bool {
 pub fn reverse_loopback(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
     let status = conntrack::lookup(s, conntrack::INGRESS.into());
     let own = s.ct.flags & entry_flags::LB_LOOPBACK != 0;
-    if status != conntrack::REPLY || !own || !frontend(s) {
+    if !own || !frontend(s) {
+        return Err(Drop(reason::UNROUTABLE));
+    }
+    if status == conntrack::RELATED && s.ct.reply != 0 {
+        return nat::reverse_loopback_error(skb, s);
+    }
+    if status != conntrack::REPLY {
         return Err(Drop(reason::UNROUTABLE));
     }
     let endpoint = s.saddr;

@@ -1,6 +1,6 @@
 //! The kernel side of Cilia's datapath: one module per hook, one per concern.
 //!
-//! Hooks: [`from_container`], [`to_container`], [`from_overlay`], [`from_host`]. A packet function
+//! Hooks: [`from_container`], [`to_container`], [`from_overlay`], [`from_host`], [`netdev`]. A packet function
 //! returns an [`Outcome`](verdict::Outcome); what is not forwarded carries Cilium's number of the
 //! reason. What is known of the packet in hand is in [`scratch::Scratch`], in a per-CPU map, since
 //! the stack has 512 bytes: programs at these hooks run with bottom halves off, so that one packet
@@ -17,11 +17,13 @@ mod frag;
 mod from_container;
 mod from_host;
 mod from_overlay;
+mod host;
 mod icmp;
 mod ipcache;
 mod lb;
 mod maps;
 mod nat;
+mod netdev;
 mod parse;
 mod policy;
 mod reject;

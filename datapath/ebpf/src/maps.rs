@@ -2,20 +2,22 @@
 
 use core::ptr::from_ref;
 
-use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+use aya_ebpf::bindings::{BPF_F_NO_COMMON_LRU, BPF_F_NO_PREALLOC};
 use aya_ebpf::btf_maps::lpm_trie::Key;
 use aya_ebpf::btf_maps::{
-    Array, HashMap, HashOfMaps, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf,
+    Array, HashMap, HashOfMaps, LpmTrie, LruHashMap, LruPerCpuHashMap, PerCpuArray, PerCpuHashMap,
+    RingBuf,
 };
 use aya_ebpf::helpers::{bpf_map_lookup_elem, bpf_map_update_elem};
 use aya_ebpf::macros::btf_map;
+use cilia_maps::Address;
 use cilia_maps::config::NodeConfig;
 use cilia_maps::conntrack::{CtEntry, Tuple4, Tuple6};
 use cilia_maps::endpoint::{EndpointInfo, EndpointKey};
 use cilia_maps::fragment::{Frag4Key, Frag6Key, FragPorts};
 use cilia_maps::ipcache::{IpcacheKey, RemoteEndpointInfo};
 use cilia_maps::metrics::{MetricsKey, MetricsValue};
-use cilia_maps::policy::{PolicyEntry, PolicyKey};
+use cilia_maps::policy::{PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey};
 use cilia_maps::service::{
     Affinity, Lb4AffinityKey, Lb4Backend, Lb4Key, Lb4ReverseNat, Lb6AffinityKey, Lb6Backend,
     Lb6Key, Lb6ReverseNat, LbService,
@@ -24,6 +26,7 @@ use cilia_maps::service::{
 use crate::scratch::Scratch;
 
 const NO_PREALLOC: usize = BPF_F_NO_PREALLOC as usize;
+const NO_COMMON_LRU: usize = BPF_F_NO_COMMON_LRU as usize;
 
 // What each holds is in `cilia_maps::names`. Sizes are defaults: the loader sets what the agent's
 // flags say.
@@ -35,6 +38,15 @@ pub static IPCACHE: LpmTrie<IpcacheKey, RemoteEndpointInfo, 512000> = LpmTrie::n
 #[btf_map(name = "cilium_policy_maps")]
 pub static POLICY: HashOfMaps<u32, LpmTrie<PolicyKey, PolicyEntry, 16384>, 65535, NO_PREALLOC> =
     HashOfMaps::new();
+#[btf_map(name = "cilium_policystats")]
+pub static POLICY_STATS: LruPerCpuHashMap<PolicyStatsKey, PolicyStats, 65536, NO_COMMON_LRU> =
+    LruPerCpuHashMap::new();
+#[btf_map(name = "cilium_policy_options")]
+pub static POLICY_OPTIONS: HashMap<u32, u32, 65535, NO_PREALLOC> = HashMap::new();
+#[btf_map(name = "cilium_block_v4")]
+pub static BLOCK4: LpmTrie<u32, u32, 131072> = LpmTrie::new();
+#[btf_map(name = "cilium_block_v6")]
+pub static BLOCK6: LpmTrie<Address, u32, 131072> = LpmTrie::new();
 #[btf_map(name = "cilium_ct4_global")]
 pub static CT_TCP4: LruHashMap<Tuple4, CtEntry, 524288> = LruHashMap::new();
 #[btf_map(name = "cilium_ct6_global")]
@@ -80,6 +92,7 @@ pub trait Map<K, V> {}
 impl<K, V, const N: usize, const F: usize> Map<K, V> for HashMap<K, V, N, F> {}
 impl<K, V, const N: usize, const F: usize> Map<K, V> for LruHashMap<K, V, N, F> {}
 impl<K, V, const N: usize, const F: usize> Map<K, V> for PerCpuHashMap<K, V, N, F> {}
+impl<K, V, const N: usize, const F: usize> Map<K, V> for LruPerCpuHashMap<K, V, N, F> {}
 impl<K, V, const N: usize, const F: usize> Map<Key<K>, V> for LpmTrie<K, V, N, F> {}
 impl<V, const N: usize, const F: usize> Map<u32, V> for PerCpuArray<V, N, F> {}
 impl<V, const N: usize, const F: usize> Map<u32, V> for Array<V, N, F> {}

@@ -181,6 +181,47 @@ fn quoted(skb: Skb, s: &mut Scratch) -> u32 {
     0
 }
 
+/// Turns an endpoint's error about a packet that it sent itself through a service back into one about
+/// the packet as it left: to the service, from the endpoint. `s.nat_addr` is the service.
+#[inline(always)]
+pub fn reverse_loopback_error(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
+    let endpoint = s.saddr;
+    match quoted(skb, s) as u8 {
+        0 => {}
+        reason => return Err(Drop(reason)),
+    }
+    s.nat_addr = endpoint;
+    match quoted_source(skb, s) as u8 {
+        0 => Ok(()),
+        reason => Err(Drop(reason)),
+    }
+}
+
+/// Puts `s.nat_addr` into the quoted packet's source and the error's destination: the drop reason,
+/// or 0.
+#[inline(never)]
+fn quoted_source(skb: Skb, s: &mut Scratch) -> u32 {
+    let done = if s.v6() {
+        let csum = s.l4 + ICMP_CHECK;
+        let (old, new) = (&raw const s.daddr, &raw const s.nat_addr);
+        skb.l4_csum_bytes6(csum, old, new)
+            && skb.l4_csum_addr6(csum, old, new, false)
+            && skb.store(s.inner_l3 + V6_SOURCE, new)
+            && skb.store(L3 + V6_DESTINATION, new)
+    } else {
+        let (old, new) = (s.daddr[0], s.nat_addr[0]);
+        skb.l3_csum(s.inner_l3 + V4_CHECK, old, new, 4)
+            && skb.store(s.inner_l3 + V4_SOURCE, &raw const new)
+            && skb.l3_csum(L3 + V4_CHECK, old, new, 4)
+            && skb.store(L3 + V4_DESTINATION, &raw const new)
+    };
+    if !done {
+        return reason::CSUM_L3.into();
+    }
+    s.daddr = s.nat_addr;
+    0
+}
+
 /// Writes the frontend of a reverse-NAT id to where [`rewrite`] takes it from.
 #[inline(always)]
 pub fn frontend(s: &mut Scratch, id: *const u16) -> bool {

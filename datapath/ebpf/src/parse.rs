@@ -95,6 +95,11 @@ pub fn is_off(skb: Skb, config: &NodeConfig) -> bool {
 /// Reads the whole packet: addresses, then what conntrack and policy need.
 #[inline(always)]
 pub fn packet(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<(), Drop> {
+    read(skb, s, config.flags & NodeConfig::EXTENDED_PROTOCOLS != 0)
+}
+
+#[inline(always)]
+fn read(skb: Skb, s: &mut Scratch, extended: bool) -> Result<(), Drop> {
     addresses(skb, s)?;
     s.flow.saddr = s.saddr;
     s.flow.daddr = s.daddr;
@@ -104,11 +109,17 @@ pub fn packet(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<(), Drop
     if s.fragment == LATER {
         return frag::recall(s);
     }
-    transport(skb, s, config)?;
+    transport(skb, s, extended)?;
     if s.fragment == FIRST {
         frag::remember(s);
     }
     Ok(())
+}
+
+/// As [`packet`], of any protocol: what has no ports is tracked by its addresses.
+#[inline(always)]
+pub fn any_packet(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
+    read(skb, s, true)
 }
 
 /// Reads addresses and protocol; notes where the protocol's head is.
@@ -202,7 +213,7 @@ pub fn is_extension(next: u8) -> bool {
 }
 
 #[inline(always)]
-fn transport(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<(), Drop> {
+fn transport(skb: Skb, s: &mut Scratch, extended: bool) -> Result<(), Drop> {
     match s.proto {
         TCP | UDP | SCTP => {
             let ports: Ports = skb.load(s.l4).ok_or(Drop(reason::CT_INVALID_HDR))?;
@@ -216,7 +227,7 @@ fn transport(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<(), Drop>
         }
         ICMP | ICMPV6 => icmp::read(skb, s),
         // Without ports, one connection for all between two addresses.
-        _ if config.flags & NodeConfig::EXTENDED_PROTOCOLS != 0 => Ok(()),
+        _ if extended => Ok(()),
         _ => Err(Drop(reason::CT_UNKNOWN_PROTO)),
     }
 }
@@ -230,4 +241,11 @@ pub fn is_link_scope(s: &Scratch) -> bool {
     } else {
         (a == 224 && b == 0 && c == 0) || (a == 169 && b == 254) || a & b & c & d == 255
     }
+}
+
+/// Whether the destination is a group of hosts.
+#[inline(always)]
+pub fn is_multicast(s: &Scratch) -> bool {
+    let [first, ..] = s.daddr[0].to_ne_bytes();
+    if s.v6() { first == 0xff } else { first >= 224 }
 }

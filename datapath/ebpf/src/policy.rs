@@ -1,8 +1,9 @@
-//! Asks an endpoint's policy about a packet: Cilium's two lookups, for the peer and for anybody.
+//! Asks an endpoint's policy about a packet: Cilium's two lookups, for the peer and for anybody; and a
+//! third, for the ipBlocks that name the peer's address, when these two find nothing.
 
 use cilia_maps::config::NodeConfig;
-use cilia_maps::policy::{PolicyEntry, PolicyKey, matched};
-use cilia_maps::reason;
+use cilia_maps::policy::{PolicyEntry, PolicyKey, matched, options};
+use cilia_maps::{identity, reason};
 
 use crate::icmp::{FRAG_NEEDED, UNREACHABLE};
 use crate::parse::{ICMP, ICMPV6};
@@ -17,6 +18,10 @@ pub const INGRESS: u8 = 0;
 pub const EGRESS: u8 = 1;
 /// What [`decide`] says of a packet that may pass.
 const ALLOWED: u32 = 0;
+/// Where an identity's scope begins: 0 is the whole cluster's.
+const SCOPE_SHIFT: u32 = 24;
+/// Prefix of an entry for all ports of a protocol.
+const PROTOCOL_BITS: u32 = 8;
 
 /// Lets the packet pass, or drops it, by the policy of `s.endpoint` for its peer; tells of every
 /// denial and of every new connection.
@@ -37,12 +42,51 @@ pub fn enforce(
         return Ok(());
     }
     let denied = decide(s, u32::from(direction), peer);
-    let audited = denied != ALLOWED && config.flags & NodeConfig::AUDIT != 0;
+    if config.flags & NodeConfig::ACCOUNTING != 0 && s.policy.matched != matched::NONE {
+        account(s, u32::from(direction), skb.len());
+    }
+    let audited = denied != ALLOWED && is_audited(s, config);
     if denied != ALLOWED || status == conntrack::NEW {
         let how = u32::from(direction) | (u32::from(audited) << 1);
         events::judged(skb, s, how, peer, denied);
     }
     if denied == ALLOWED || audited { Ok(()) } else { Err(Drop(denied as u8)) }
+}
+
+/// Whether what is denied the endpoint is only recorded.
+#[inline(always)]
+fn is_audited(s: &Scratch, config: &NodeConfig) -> bool {
+    let id = u32::from(s.endpoint);
+    let own = maps::get(&maps::POLICY_OPTIONS, &raw const id);
+    config.flags & NodeConfig::AUDIT != 0 || own.is_some_and(|bits| bits & options::AUDIT != 0)
+}
+
+/// Counts the packet for the entry that decided.
+#[inline(never)]
+fn account(s: &mut Scratch, direction: u32, len: u32) -> u32 {
+    let bits = s.policy.bits;
+    s.stats_key.endpoint_id = s.endpoint;
+    s.stats_key.pad = 0;
+    s.stats_key.prefix_len = bits as u8;
+    s.stats_key.sec_label = s.policy.label;
+    s.stats_key.egress = direction as u8;
+    s.stats_key.protocol = if bits == 0 { 0 } else { s.policy.proto };
+    s.stats_key.dport = if bits > PROTOCOL_BITS {
+        let beyond = (PROTOCOL_BITS + u16::BITS).saturating_sub(bits) & (u16::BITS - 1);
+        (u16::from_be(s.policy.dport) >> beyond << beyond).to_be()
+    } else {
+        0
+    };
+    if let Some(value) = maps::get_mut(&maps::POLICY_STATS, &raw const s.stats_key) {
+        value.packets += 1;
+        value.bytes += u64::from(len);
+    } else {
+        s.stats_value.packets = 1;
+        s.stats_value.bytes = len.into();
+        // A full table forgets the entry that was used least, never a packet.
+        let _ = maps::set(&maps::POLICY_STATS, &raw const s.stats_key, &raw const s.stats_value);
+    }
+    0
 }
 
 /// The drop reason, or [`ALLOWED`].
@@ -74,17 +118,57 @@ fn decide(s: &mut Scratch, direction: u32, peer: u32) -> u32 {
     s.policy_key.data.sec_label = 0;
     let of_anybody = maps::get_inner(map, (&raw const s.policy_key).cast());
     match (of_peer, of_anybody) {
-        (None, None) => reason::POLICY.into(),
-        (Some(entry), None) => judge(s, entry, true),
+        (None, None) => {
+            let block = block(s, direction, peer);
+            if block == 0 {
+                return reason::POLICY.into();
+            }
+            s.policy_key.data.sec_label = block;
+            match maps::get_inner(map, (&raw const s.policy_key).cast()) {
+                Some(entry) => judge(s, entry, true),
+                None => reason::POLICY.into(),
+            }
+        }
+        (Some(entry), None) => {
+            s.policy_key.data.sec_label = peer;
+            judge(s, entry, true)
+        }
         (None, Some(entry)) => judge(s, entry, false),
-        (Some(peer), Some(anybody)) => {
-            if anybody_wins(peer, anybody) {
+        (Some(peer_entry), Some(anybody)) => {
+            if anybody_wins(peer_entry, anybody) {
                 judge(s, anybody, false)
             } else {
-                judge(s, peer, true)
+                s.policy_key.data.sec_label = peer;
+                judge(s, peer_entry, true)
             }
         }
     }
+}
+
+/// The identity of the ipBlocks that name the peer's address, 0 without one.
+///
+/// Prefixes of peers outside have their identity in the ipcache; a pod's identity is of its labels, and
+/// says nothing of its address. Nodes are no peers of ipBlocks.
+#[inline(always)]
+fn block(s: &mut Scratch, direction: u32, peer: u32) -> u32 {
+    let is_node = matches!(
+        peer,
+        identity::HOST | identity::REMOTE_NODE | identity::KUBE_APISERVER | identity::INGRESS
+    );
+    if is_node || peer >> SCOPE_SHIFT != 0 {
+        return 0;
+    }
+    let address = if direction == u32::from(EGRESS) { s.daddr } else { s.saddr };
+    let found = if s.v6() {
+        s.block6_key.prefix_len = 128;
+        s.block6_key.data = address;
+        maps::get(&maps::BLOCK6, (&raw const s.block6_key).cast())
+    } else {
+        s.block4_key.prefix_len = 32;
+        s.block4_key.data = address[0];
+        maps::get(&maps::BLOCK4, (&raw const s.block4_key).cast())
+    };
+    found.copied().unwrap_or(0)
 }
 
 #[inline(always)]
@@ -98,6 +182,8 @@ fn anybody_wins(peer: &PolicyEntry, anybody: &PolicyEntry) -> bool {
 #[inline(always)]
 fn judge(s: &mut Scratch, entry: &PolicyEntry, peer: bool) -> u32 {
     s.policy.cookie = entry.cookie;
+    s.policy.label = if peer { s.policy_key.data.sec_label } else { 0 };
+    s.policy.bits = entry.lpm_prefix_length().into();
     s.policy.matched = match (peer, entry.lpm_prefix_length()) {
         (true, 0) => matched::L3_ONLY,
         (true, 8) => matched::L3_PROTO,

@@ -6,7 +6,7 @@ use cilia_maps::endpoint::EndpointKey;
 use cilia_maps::fragment::{Frag4Key, Frag6Key, FragPorts};
 use cilia_maps::ipcache::IpcacheKey;
 use cilia_maps::metrics::{MetricsKey, MetricsValue};
-use cilia_maps::policy::PolicyKey;
+use cilia_maps::policy::{PolicyKey, PolicyStats, PolicyStatsKey};
 use cilia_maps::service::{Affinity, Lb4Key, Lb6Key};
 use cilia_maps::{FAMILY_V6, Prefix};
 
@@ -91,6 +91,9 @@ pub struct PolicyState {
     pub dport: u16,
     pub proto: u8,
     pub matched: u8,
+    /// Identity of the entry that decided, and its prefix.
+    pub label: u32,
+    pub bits: u32,
 }
 
 /// One CPU's packet.
@@ -143,6 +146,10 @@ pub struct Scratch {
     pub endpoint_key: EndpointKey,
     pub ipcache_key: Prefix<IpcacheKey>,
     pub policy_key: Prefix<PolicyKey>,
+    pub block4_key: Prefix<u32>,
+    pub block6_key: Prefix<Address>,
+    pub stats_key: PolicyStatsKey,
+    pub stats_value: PolicyStats,
     pub lb4_key: Lb4Key,
     pub lb6_key: Lb6Key,
     pub client4: Client4,

@@ -3,13 +3,13 @@
 
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
-use cilia_maps::{metrics, reason};
+use cilia_maps::{identity, metrics, reason};
 
 use crate::parse;
 use crate::scratch::Scratch;
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, finish};
-use crate::{deliver, icmp, ipcache, maps};
+use crate::{deliver, host, icmp, ipcache, maps};
 
 #[classifier]
 pub fn cil_to_container(ctx: TcContext) -> i32 {
@@ -35,6 +35,9 @@ fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     let receiver = ipcache::local(s, s.daddr).ok_or(Drop(reason::UNROUTABLE))?;
     if receiver.ifindex != skb.ifindex() {
         return Err(Drop(reason::UNROUTABLE));
+    }
+    if s.src_label == identity::HOST {
+        host::permit(skb, s, config, receiver.sec_id)?;
     }
     deliver::admit(skb, s, config, receiver)?;
     Ok(Verdict::PASS)

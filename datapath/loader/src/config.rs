@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use cilia_maps::config as kernel;
+pub use cilia_maps::config::Lives;
 
 use crate::address;
 
@@ -47,9 +48,24 @@ pub struct NodeConfig {
     pub allow_icmp_frag_needed: bool,
     /// Forward protocols that are not TCP, UDP, SCTP or ICMP too, tracked by their addresses.
     pub extended_protocols: bool,
+    /// Count packets by the policy entry that decided (`policy-accounting`).
+    pub policy_accounting: bool,
+    /// The endpoint id under which the node's own policy is (`enable-host-firewall`).
+    pub host_endpoint: Option<u16>,
+    /// How long connections live (`bpf-ct-timeout-*`).
+    pub lives: Lives,
+    /// Seconds after which a connection is traced again (`monitor-aggregation-interval`).
+    pub report_interval: u32,
+    /// TCP flags that are traced when first seen (`monitor-aggregation-flags`), as in TCP's head.
+    pub report_flags: u8,
     /// The tunnel's UDP port, to which no endpoint may send by itself.
     pub tunnel_port: u16,
 }
+
+/// Cilium's defaults.
+const LIVES: Lives =
+    Lives { tcp: 8000, tcp_syn: 60, tcp_fin: 10, any: 60, service_tcp: 8000, service_any: 60 };
+const FIN_SYN_RST: u8 = 7;
 
 impl Default for NodeConfig {
     fn default() -> Self {
@@ -64,6 +80,11 @@ impl Default for NodeConfig {
             trace: false,
             allow_icmp_frag_needed: true,
             extended_protocols: false,
+            policy_accounting: true,
+            host_endpoint: None,
+            lives: LIVES,
+            report_interval: 5,
+            report_flags: FIN_SYN_RST,
             tunnel_port: 8472,
         }
     }
@@ -78,6 +99,7 @@ impl NodeConfig {
             (self.trace, kernel::NodeConfig::TRACE),
             (self.allow_icmp_frag_needed, kernel::NodeConfig::ALLOW_FRAG_NEEDED),
             (self.extended_protocols, kernel::NodeConfig::EXTENDED_PROTOCOLS),
+            (self.policy_accounting, kernel::NodeConfig::ACCOUNTING),
         ];
         kernel::NodeConfig {
             flags: flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum(),
@@ -88,7 +110,10 @@ impl NodeConfig {
             router_v6: self.router_v6.map_or([0; 4], |ip| address::encode(ip.into()).1),
             cluster_id: self.cluster_id,
             tunnel_port: self.tunnel_port.to_be(),
-            reserved: [0; 3],
+            host_endpoint: self.host_endpoint.unwrap_or(0).into(),
+            lives: self.lives,
+            report_interval: self.report_interval,
+            report_flags: self.report_flags.into(),
         }
     }
 }
@@ -102,6 +127,10 @@ pub struct MapSizes {
     pub ipcache: u32,
     /// Entries of each endpoint's policy map (`bpf-policy-map-max`).
     pub policy: u32,
+    /// Policy entries of all endpoints that are counted (`bpf-policy-stats-map-max`).
+    pub policy_stats: u32,
+    /// Prefixes of ipBlocks per family.
+    pub blocks: u32,
     /// TCP connections per family (`bpf-ct-global-tcp-max`).
     pub conntrack_tcp: u32,
     /// Other connections per family (`bpf-ct-global-any-max`).
@@ -120,6 +149,8 @@ impl Default for MapSizes {
             endpoints: 65_535,
             ipcache: 512_000,
             policy: 16_384,
+            policy_stats: 65_536,
+            blocks: 131_072,
             conntrack_tcp: 524_288,
             conntrack_any: 262_144,
             services: 65_536,

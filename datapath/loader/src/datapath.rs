@@ -8,6 +8,7 @@ use aya::EbpfLoader;
 use aya::programs::SchedClassifier;
 use cilia_maps::{Plain, names};
 
+use crate::blocks::Blocks;
 use crate::config::{Config, MapSizes, NodeConfig};
 use crate::conntrack::{self, Conntrack};
 use crate::endpoint::Endpoints;
@@ -16,8 +17,9 @@ use crate::event::Events;
 use crate::ipcache::IpCache;
 use crate::link::{Hook, Links};
 use crate::metrics::{self, MetricKey};
+use crate::options::Options;
 use crate::pins::{self, Pins};
-use crate::policy::Policy;
+use crate::policy::{self, Policy, PolicyKey, PolicyStats};
 use crate::service::{Backends, RevNat, Services};
 use crate::sys::{self, RawMap};
 use crate::table::{Layout, Table};
@@ -41,6 +43,9 @@ pub struct Datapath {
     services: Table<Services>,
     backends: Table<Backends>,
     rev_nat: Table<RevNat>,
+    blocks: Table<Blocks>,
+    options: Table<Options>,
+    policy_stats: RawMap,
     // One endpoint's map is made and unmade by one caller at a time.
     policies: Mutex<()>,
 }
@@ -70,6 +75,9 @@ impl Datapath {
             services: table(&pins)?,
             backends: table(&pins)?,
             rev_nat: table(&pins)?,
+            blocks: table(&pins)?,
+            options: table(&pins)?,
+            policy_stats: pins.require(names::POLICY_STATS)?,
             policies: Mutex::new(()),
             pins,
             links,
@@ -156,7 +164,68 @@ impl Datapath {
         self.policy_maps.delete(&u32::from(endpoint).to_ne_bytes()).map_err(|source| {
             Error::Map { operation: "remove", map: names::POLICY_MAPS.into(), source }
         })?;
-        self.pins.remove(&pins::policy_name(endpoint))
+        self.pins.remove(&pins::policy_name(endpoint))?;
+        self.options.remove(&endpoint)?;
+        self.forget_stats(endpoint)
+    }
+
+    /// Forgets what was counted for an endpoint whose number another may get.
+    fn forget_stats(&self, endpoint: u16) -> Result<(), Error> {
+        let failed = |operation| {
+            move |source| Error::Map { operation, map: names::POLICY_STATS.into(), source }
+        };
+        let mut doomed = Vec::new();
+        self.policy_stats
+            .for_each(|key, _| {
+                if cilia_maps::policy::PolicyStatsKey::from_bytes(key)
+                    .is_some_and(|key| key.endpoint_id == endpoint)
+                {
+                    doomed.push(key.to_vec());
+                }
+            })
+            .map_err(failed("list"))?;
+        for key in doomed {
+            self.policy_stats.delete(&key).map_err(failed("remove"))?;
+        }
+        Ok(())
+    }
+
+    /// What each entry of the policy maps has decided so far, by endpoint and key.
+    pub fn policy_stats(&self) -> Result<Vec<(u16, PolicyKey, PolicyStats)>, Error> {
+        let mut counters = Vec::new();
+        self.policy_stats
+            .for_each(|key, value| counters.extend(policy::decode_stats(key, value)))
+            .map_err(|source| Error::Map {
+                operation: "list",
+                map: names::POLICY_STATS.into(),
+                source,
+            })?;
+        Ok(counters)
+    }
+
+    /// Prefixes of ipBlocks and their block identities.
+    pub fn blocks(&self) -> Table<Blocks> {
+        self.blocks.clone()
+    }
+
+    /// Settings of single endpoints.
+    pub fn options(&self) -> Table<Options> {
+        self.options.clone()
+    }
+
+    /// Puts the node's policy on these devices of its own, and takes it off all others.
+    pub fn guard_devices(&self, devices: &[(u32, String)]) -> Result<(), Error> {
+        for (ifindex, name) in devices {
+            for hook in [Hook::ToNetdev, Hook::FromNetdev] {
+                self.links.attach(hook, self.program(hook)?, *ifindex, name)?;
+            }
+        }
+        for name in self.links.with(Hook::FromNetdev)? {
+            if !devices.iter().any(|(_, wanted)| *wanted == name) {
+                self.links.detach(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Endpoints that have a policy.

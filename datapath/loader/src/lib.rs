@@ -22,6 +22,7 @@
 //! ```
 
 mod address;
+mod blocks;
 mod config;
 mod conntrack;
 mod datapath;
@@ -31,14 +32,16 @@ pub mod event;
 mod ipcache;
 mod link;
 mod metrics;
+mod options;
 mod pins;
 mod policy;
 mod service;
 mod sys;
 mod table;
 
+pub use blocks::Blocks;
 pub use cilia_maps as maps;
-pub use config::{Config, MapSizes, NodeConfig};
+pub use config::{Config, Lives, MapSizes, NodeConfig};
 pub use conntrack::{Collected, Connection, ConnectionState, Conntrack, Opened};
 pub use datapath::Datapath;
 pub use endpoint::{EndpointInfo, Endpoints};
@@ -47,7 +50,8 @@ pub use event::{Direction, Event, Events};
 pub use ipcache::{IpCache, RemoteEndpoint};
 pub use link::Hook;
 pub use metrics::MetricKey;
-pub use policy::{Policy, PolicyEntry, PolicyKey};
+pub use options::{EndpointOptions, Options};
+pub use policy::{Policy, PolicyEntry, PolicyKey, PolicyStats};
 pub use service::{
     Backend, BackendState, Backends, Frontend, RevNat, ServiceEntry, ServiceKey, Services,
 };

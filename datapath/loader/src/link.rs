@@ -20,12 +20,22 @@ pub enum Hook {
     FromOverlay,
     /// Packets of the host to remote pods: tcx egress of `cilium_host`.
     FromHost,
+    /// Packets to the node by one of its own devices: tcx ingress of it.
+    FromNetdev,
+    /// Packets that leave by it: tcx egress of it.
+    ToNetdev,
 }
 
 impl Hook {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::FromContainer, Self::ToContainer, Self::FromOverlay, Self::FromHost];
+    pub const ALL: [Self; 6] = [
+        Self::FromContainer,
+        Self::ToContainer,
+        Self::FromOverlay,
+        Self::FromHost,
+        Self::FromNetdev,
+        Self::ToNetdev,
+    ];
 
     /// The program's name.
     pub const fn program(self) -> &'static str {
@@ -34,13 +44,15 @@ impl Hook {
             Self::ToContainer => "cil_to_container",
             Self::FromOverlay => "cil_from_overlay",
             Self::FromHost => "cil_from_host",
+            Self::FromNetdev => "cil_from_netdev",
+            Self::ToNetdev => "cil_to_netdev",
         }
     }
 
     const fn attach_type(self) -> u32 {
         match self {
-            Self::FromContainer | Self::FromOverlay => sys::TCX_INGRESS,
-            Self::ToContainer | Self::FromHost => sys::TCX_EGRESS,
+            Self::FromContainer | Self::FromOverlay | Self::FromNetdev => sys::TCX_INGRESS,
+            Self::ToContainer | Self::FromHost | Self::ToNetdev => sys::TCX_EGRESS,
         }
     }
 }
@@ -95,6 +107,12 @@ impl Links {
         }
         ignore_absent(std::fs::remove_dir(&directory))
             .map_err(|source| pin_error("remove", &directory, source))
+    }
+
+    /// Devices that have this program.
+    pub(crate) fn with(&self, hook: Hook) -> Result<Vec<String>, Error> {
+        let has = |device: &String| self.directory.join(device).join(hook.program()).exists();
+        Ok(self.devices()?.into_iter().filter(has).collect())
     }
 
     /// Devices that have a pinned link.

@@ -13,12 +13,12 @@ use cilia_maps::endpoint::{EndpointInfo, EndpointKey};
 use cilia_maps::fragment::{Frag4Key, Frag6Key, FragPorts};
 use cilia_maps::ipcache::{IpcacheKey, RemoteEndpointInfo};
 use cilia_maps::metrics::{MetricsKey, MetricsValue};
-use cilia_maps::policy::{PolicyEntry, PolicyKey};
+use cilia_maps::policy::{PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey};
 use cilia_maps::service::{
     Affinity, Lb4AffinityKey, Lb4Backend, Lb4Key, Lb4ReverseNat, Lb6AffinityKey, Lb6Backend,
     Lb6Key, Lb6ReverseNat, LbService,
 };
-use cilia_maps::{Prefix, config, names};
+use cilia_maps::{Address, Prefix, config, names};
 
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
@@ -49,6 +49,17 @@ pub(crate) fn shapes(sizes: &MapSizes) -> Vec<(&'static str, MapShape)> {
             shape::<Prefix<IpcacheKey>, RemoteEndpointInfo>(LPM_TRIE, sizes.ipcache, NO_PREALLOC),
         ),
         (names::POLICY_MAPS, shape::<u32, u32>(HASH_OF_MAPS, sizes.endpoints, NO_PREALLOC)),
+        (
+            names::POLICY_STATS,
+            shape::<PolicyStatsKey, PolicyStats>(
+                sys::LRU_PERCPU_HASH,
+                sizes.policy_stats,
+                sys::NO_COMMON_LRU,
+            ),
+        ),
+        (names::POLICY_OPTIONS, shape::<u32, u32>(HASH, sizes.endpoints, NO_PREALLOC)),
+        (names::BLOCK4, shape::<Prefix<u32>, u32>(LPM_TRIE, sizes.blocks, NO_PREALLOC)),
+        (names::BLOCK6, shape::<Prefix<Address>, u32>(LPM_TRIE, sizes.blocks, NO_PREALLOC)),
         (names::CT_TCP4, shape::<Tuple4, CtEntry>(LRU_HASH, tcp, 0)),
         (names::CT_ANY4, shape::<Tuple4, CtEntry>(LRU_HASH, any, 0)),
         (names::CT_TCP6, shape::<Tuple6, CtEntry>(LRU_HASH, tcp, 0)),

@@ -104,3 +104,30 @@ impl Layout for Policy {
         Some((policy_key, PolicyEntry { deny: entry.denies(), cookie: entry.cookie }))
     }
 }
+
+/// What one entry of an endpoint's policy map has decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PolicyStats {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// The endpoint and key of a counter, and its sum over all CPUs.
+pub(crate) fn decode_stats(key: &[u8], per_cpu: &[u8]) -> Option<(u16, PolicyKey, PolicyStats)> {
+    let key = kernel::PolicyStatsKey::from_bytes(key)?;
+    let policy_key = PolicyKey {
+        identity: key.sec_label,
+        egress: key.egress & 1 != 0,
+        proto: key.protocol,
+        port: u16::from_be(key.dport),
+        port_prefix: key.prefix_len.saturating_sub(8),
+    };
+    let values = per_cpu.chunks_exact(size_of::<kernel::PolicyStats>());
+    let sum = values.filter_map(kernel::PolicyStats::from_bytes).fold(
+        PolicyStats::default(),
+        |sum, one| PolicyStats { packets: sum.packets + one.packets, bytes: sum.bytes + one.bytes },
+    );
+    Some((key.endpoint_id, policy_key, sum))
+}

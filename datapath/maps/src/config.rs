@@ -2,7 +2,7 @@
 
 use crate::{Address, plain};
 
-/// `cilium_node_config`: ARRAY, key u32 0, value 64 bytes, one entry; owner: the loader.
+/// `cilium_node_config`: ARRAY, key u32 0, value 88 bytes, one entry; owner: the loader.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeConfig {
@@ -22,11 +22,35 @@ pub struct NodeConfig {
     pub cluster_id: u16,
     /// UDP port of the tunnel, network byte order.
     pub tunnel_port: u16,
-    /// Zero.
-    pub reserved: [u32; 3],
+    /// The endpoint id under which the node's own policy is, 0 without a host firewall.
+    pub host_endpoint: u32,
+    /// How long connections live.
+    pub lives: Lives,
+    /// Seconds after which a connection is traced again.
+    pub report_interval: u32,
+    /// TCP flags that are traced when they are first seen.
+    pub report_flags: u32,
 }
 
-plain!(NodeConfig = 64);
+/// Seconds that a connection lives after its last packet.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lives {
+    /// TCP.
+    pub tcp: u32,
+    /// TCP of which only the opening packet was seen.
+    pub tcp_syn: u32,
+    /// TCP that both sides have closed.
+    pub tcp_fin: u32,
+    /// Everything else.
+    pub any: u32,
+    /// TCP to a service, before translation.
+    pub service_tcp: u32,
+    /// Everything else to a service.
+    pub service_any: u32,
+}
+
+plain!(Lives = 24, NodeConfig = 88);
 
 impl NodeConfig {
     /// IPv4 is on.
@@ -41,4 +65,6 @@ impl NodeConfig {
     pub const ALLOW_FRAG_NEEDED: u32 = 16;
     /// Protocols without ports are forwarded, tracked by their addresses.
     pub const EXTENDED_PROTOCOLS: u32 = 32;
+    /// Packets are counted by the entry of the policy map that decided.
+    pub const ACCOUNTING: u32 = 64;
 }

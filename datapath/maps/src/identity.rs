@@ -10,6 +10,8 @@ pub const WORLD: u32 = 2;
 pub const REMOTE_NODE: u32 = 6;
 /// A node with the API server.
 pub const KUBE_APISERVER: u32 = 7;
+/// The addresses at which the cluster takes in traffic.
+pub const INGRESS: u32 = 8;
 /// Outside by IPv4, with both families on.
 pub const WORLD_IPV4: u32 = 9;
 /// Outside by IPv6, with both families on.

@@ -79,4 +79,6 @@ pub struct Prefix<K> {
 plain! {
     Prefix<policy::PolicyKey> = 12,
     Prefix<ipcache::IpcacheKey> = 24,
+    Prefix<u32> = 8,
+    Prefix<Address> = 20,
 }

@@ -14,6 +14,19 @@ pub const POLICY_MAPS: &str = "cilium_policy_maps";
 /// [`PolicyKey`](crate::policy::PolicyKey) -> [`PolicyEntry`](crate::policy::PolicyEntry), 16384;
 /// the agent's `policy`.
 pub const POLICY_PREFIX: &str = "cilium_policy_v2_";
+/// Packets by the policy entry that decided. `LRU_PERCPU_HASH`,
+/// [`PolicyStatsKey`](crate::policy::PolicyStatsKey) ->
+/// [`PolicyStats`](crate::policy::PolicyStats), 65536; the programs.
+pub const POLICY_STATS: &str = "cilium_policystats";
+/// Settings of single endpoints. HASH, u32 endpoint id -> u32
+/// ([`options`](crate::policy::options)), 65535; the agent's `policy`.
+pub const POLICY_OPTIONS: &str = "cilium_policy_options";
+/// The block identity of IPv4 addresses that ipBlocks of policies name. `LPM_TRIE`, prefix of a u32 in
+/// network byte order -> u32 identity, 131072; the agent's `policy`.
+pub const BLOCK4: &str = "cilium_block_v4";
+/// The same of IPv6 addresses. `LPM_TRIE`, prefix of an [`Address`](crate::Address) -> u32 identity,
+/// 131072; the agent's `policy`.
+pub const BLOCK6: &str = "cilium_block_v6";
 /// TCP connections over IPv4. `LRU_HASH`, [`Tuple4`](crate::conntrack::Tuple4) ->
 /// [`CtEntry`](crate::conntrack::CtEntry), 524288; the programs.
 pub const CT_TCP4: &str = "cilium_ct4_global";

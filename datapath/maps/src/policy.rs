@@ -69,7 +69,48 @@ impl PolicyEntry {
     }
 }
 
-plain!(PolicyKey = 8, PolicyEntry = 12);
+/// Key of `cilium_policystats`, 12 bytes: the entry of an endpoint's policy map that decided.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PolicyStatsKey {
+    /// The endpoint's id.
+    pub endpoint_id: u16,
+    /// Zero.
+    pub pad: u8,
+    /// [`PolicyEntry::lpm_prefix_length`] of the entry.
+    pub prefix_len: u8,
+    /// As the entry's key has it, and so with the rest.
+    pub sec_label: u32,
+    /// Bit 0: egress.
+    pub egress: u8,
+    /// IP protocol, 0 if the entry is for all.
+    pub protocol: u8,
+    /// Destination port in network byte order, bits beyond the prefix zero.
+    pub dport: u16,
+}
+
+/// Value of `cilium_policystats`: `LRU_PERCPU_HASH`, 16 bytes, 65536 entries; owner: the programs.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PolicyStats {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Bits of `cilium_policy_options`, an endpoint's own settings.
+pub mod options {
+    /// What policy says of this endpoint's packets is recorded, not enforced.
+    pub const AUDIT: u32 = 1;
+}
+
+plain! {
+    PolicyKey = 8,
+    PolicyEntry = 12,
+    PolicyStatsKey = 12,
+    PolicyStats = 16,
+}
 
 /// What of a packet a policy entry matched, as verdict events say it.
 pub mod matched {

@@ -15,6 +15,8 @@ pub(crate) const PERCPU_HASH: u32 = 5;
 pub(crate) const PERCPU_ARRAY: u32 = 6;
 /// `BPF_MAP_TYPE_LRU_HASH`.
 pub(crate) const LRU_HASH: u32 = 9;
+/// `BPF_MAP_TYPE_LRU_PERCPU_HASH`.
+pub(crate) const LRU_PERCPU_HASH: u32 = 10;
 /// `BPF_MAP_TYPE_LPM_TRIE`.
 pub(crate) const LPM_TRIE: u32 = 11;
 /// `BPF_MAP_TYPE_HASH_OF_MAPS`.
@@ -23,6 +25,8 @@ pub(crate) const HASH_OF_MAPS: u32 = 13;
 pub(crate) const RINGBUF: u32 = 27;
 /// `BPF_F_NO_PREALLOC`.
 pub(crate) const NO_PREALLOC: u32 = 1;
+/// `BPF_F_NO_COMMON_LRU`: a list of each CPU's own.
+pub(crate) const NO_COMMON_LRU: u32 = 2;
 /// What the kernel says of a map.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,7 +123,7 @@ impl RawMap {
     /// Bytes of a value as user space sees it: every CPU's, for a per-CPU map.
     fn value_size(&self) -> usize {
         let one = self.shape.value_size as usize;
-        if matches!(self.shape.kind, PERCPU_HASH | PERCPU_ARRAY) {
+        if matches!(self.shape.kind, PERCPU_HASH | LRU_PERCPU_HASH | PERCPU_ARRAY) {
             one.next_multiple_of(8) * possible_cpus()
         } else {
             one

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Mutex;
 
+use cilia_loader::event::VerdictEvent;
 use cilia_loader::{
     Backend, BackendState, Config, Datapath, EndpointInfo, Event, Events, Frontend, Hook,
     NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint, ServiceEntry, ServiceKey,
@@ -127,6 +128,16 @@ impl Bench {
             }
         }
         panic!("a drop without its event");
+    }
+
+    /// What policy said of a packet, at each endpoint that was asked.
+    pub(crate) fn verdicts(&self, hook: Hook, packet: &Packet) -> Vec<VerdictEvent> {
+        let mut events = self.events.lock().unwrap();
+        while events.next().is_some() {}
+        self.run(hook, &packet.frame());
+        let told = std::iter::from_fn(|| events.next());
+        told.filter_map(|event| if let Event::Verdict(one) = event { Some(one) } else { None })
+            .collect()
     }
 
     pub(crate) fn verdict(&self, packet: &Packet) -> Result<u32, u8> {

@@ -66,6 +66,8 @@ pub(crate) fn small() -> MapSizes {
         endpoints: 1024,
         ipcache: 1024,
         policy: 1024,
+        policy_stats: 1024,
+        blocks: 1024,
         conntrack_tcp: 4096,
         conntrack_any: 4096,
         services: 1024,

@@ -356,6 +356,25 @@ fn a_pod_behind_its_own_service_meets_itself() {
         assert_eq!(seen.ports, (80, 40_000));
         let unasked = Packet { sport: 8081, ..answer };
         assert_eq!(bench.verdict(&unasked), Err(reason::UNROUTABLE));
+
+        // Nobody listens there: its own error reaches it, and is about the packet that it sent.
+        let seen = bench.seen(&ask);
+        let arrived =
+            Packet { from: seen.from, to: seen.to, dport: 8080, payload: vec![], ..ask.clone() };
+        let v6 = ip(front).is_ipv6();
+        let (kind, code) = if v6 { (1, 4) } else { (3, 3) };
+        let error = bench.seen(&arrived.error(client, kind, code));
+        assert_eq!((error.from, error.to), (ip(front), ip(client)));
+        let sent = Packet { payload: vec![], ..ask.clone() };
+        let (head, ports) = if v6 { (40, 48..52) } else { (20, 28..32) };
+        let of = |quote: &[u8]| {
+            let (at, size) = if v6 { (8, 16) } else { (12, 4) };
+            quote[at..at + 2 * size].to_vec()
+        };
+        let want = &sent.frame()[14..];
+        let quote = &error.l4[8..];
+        assert_eq!(of(quote), of(want), "its addresses");
+        assert_eq!(error.l4[ports], want[head..head + 4], "its ports");
     }
 }
 

@@ -2,6 +2,7 @@
 //! namespaces. Needs root.
 
 mod bench;
+mod blocks;
 mod bpffs;
 mod capture;
 mod classifiers;
@@ -9,6 +10,7 @@ mod cluster;
 mod forgeries;
 mod forwarding;
 mod heads;
+mod host;
 mod loading;
 mod namespace;
 mod packet;

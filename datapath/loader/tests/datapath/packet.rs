@@ -6,6 +6,7 @@ pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
+pub(crate) const SCTP: u8 = 132;
 pub(crate) const SYN: u8 = 2;
 pub(crate) const ACK: u8 = 16;
 pub(crate) const RST: u8 = 4;
@@ -143,6 +144,11 @@ impl Packet {
                 l4.extend(self.dport.to_be_bytes());
                 l4.extend(u16::try_from(8 + self.payload.len()).unwrap().to_be_bytes());
                 l4.extend([0, 0]);
+            }
+            SCTP => {
+                l4.extend(self.sport.to_be_bytes());
+                l4.extend(self.dport.to_be_bytes());
+                l4.extend([0; 8]);
             }
             ICMP | ICMPV6 => {
                 l4.extend([self.icmp.0, self.icmp.1, 0, 0]);

@@ -41,6 +41,10 @@ test: lint images ## Lint, then run all tests: units, kernel programs, chart, a 
 lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files
 	@hack/lint
 
+.PHONY: conformance
+conformance: images ## Run Kubernetes' own tests of network policies, and those of its policy API, on a local cluster
+	@$(CILIA_TARGET)/cilia-conformance
+
 .PHONY: fuzz
 fuzz: setup ## Feed every parser with random input, a minute each (needs a nightly toolchain)
 	@hack/fuzz

@@ -8,6 +8,7 @@
 mod cgroup;
 mod cluster;
 mod command;
+pub mod conformance;
 mod control_plane;
 mod dns;
 mod error;
@@ -33,4 +34,4 @@ pub use layout::{Layout, STATE_ROOT, WORLD};
 pub use node::Node;
 pub use place::Place;
 pub use progress::Progress;
-pub use tools::Tools;
+pub use tools::{Suite, Tools};

@@ -11,8 +11,10 @@ use crate::Error;
 use crate::progress::Progress;
 
 mod build;
+mod suites;
 
 pub(crate) use build::cache_root;
+pub use suites::Suite;
 
 /// The Kubernetes release that `e2e/tools/kubernetes/go.mod` pins.
 pub(crate) const KUBERNETES: &str = "v1.36.3";
@@ -30,6 +32,8 @@ pub(crate) struct Tool {
     version_args: &'static [&'static str],
     /// What that prints when it fits.
     version: &'static str,
+    /// Whether the package's tests are built, instead of the package.
+    tests: bool,
 }
 
 const fn kubernetes(name: &'static str, package: &'static str) -> Tool {
@@ -39,6 +43,7 @@ const fn kubernetes(name: &'static str, package: &'static str) -> Tool {
         package,
         version_args: &["--version"],
         version: "Kubernetes v1.36.",
+        tests: false,
     }
 }
 
@@ -50,6 +55,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "go.etcd.io/etcd/server/v3",
         version_args: &["--version"],
         version: "etcd Version: 3.6.",
+        tests: false,
     },
     kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     kubernetes("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
@@ -62,6 +68,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "k8s.io/kubernetes/cmd/kubectl",
         version_args: &["version", "--client"],
         version: "Client Version: v1.36.",
+        tests: false,
     },
     Tool {
         name: "agnhost",
@@ -69,6 +76,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "k8s.io/kubernetes/test/images/agnhost",
         version_args: &["--version"],
         version: "agnhost version 2.63",
+        tests: false,
     },
     Tool {
         name: "coredns",
@@ -76,6 +84,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "github.com/coredns/coredns",
         version_args: &["-version"],
         version: "CoreDNS-1.12.",
+        tests: false,
     },
     Tool {
         name: "helm",
@@ -83,6 +92,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "helm.sh/helm/v3/cmd/helm",
         version_args: &["version", "--short"],
         version: "v3.",
+        tests: false,
     },
 ];
 

@@ -1,6 +1,7 @@
 //! Decides which images there are and what is in them.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Image, libraries, stale};
@@ -11,16 +12,20 @@ use crate::place::{make_dir, write};
 use crate::tools::cache_root;
 use crate::{Error, Tools};
 
-/// The name under which Kubernetes' own tests ask for agnhost.
-pub const AGNHOST_IMAGE: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
-/// agnhost under a name of ours.
-pub const AGNHOST_ALIAS: &str = "localhost/cilia/agnhost:2.63.0";
+/// agnhost, Kubernetes' program for tests.
+pub const AGNHOST_IMAGE: &str = "localhost/cilia/agnhost:2.63.0";
 /// The cluster's DNS server.
 pub const COREDNS_IMAGE: &str = "localhost/cilia/coredns:1";
 /// The agent, with the CNI plugin and the command line.
 pub const AGENT_IMAGE: &str = "localhost/cilia/agent:dev";
 /// The operator.
 pub const OPERATOR_IMAGE: &str = "localhost/cilia/operator:dev";
+
+/// agnhost where SCTP may be missing.
+const WITHOUT_SCTP: &str = "#!/bin/sh
+[ \"$1\" != porter ] || [ -e /proc/net/sctp ] || exec sleep infinity
+exec /agnhost.real \"$@\"
+";
 
 /// Waits for ever: a pod's sandbox needs a process, not a program.
 const PAUSE: &str = "fn main() {\n    loop {\n        std::thread::park();\n    }\n}\n";
@@ -51,10 +56,32 @@ async fn pause() -> Result<Image, Error> {
 
 /// agnhost, with a shell and the usual tools beside it.
 async fn agnhost(tools: &Tools) -> Result<Image, Error> {
-    let mut image = named("agnhost", &[AGNHOST_IMAGE, AGNHOST_ALIAS], "/agnhost")
-        .copy(tools.path("agnhost"), "/agnhost")
-        .copy(which("busybox")?, "/bin/busybox")
-        .folder("/tmp", 0o1777);
+    let image = named("agnhost", &[AGNHOST_IMAGE], "/agnhost");
+    with_shell(image.copy(tools.path("agnhost"), "/agnhost")).await
+}
+
+/// agnhost under the names by which a suite asks for it.
+///
+/// Its `porter` ends where the kernel has no SCTP, and the suite's pods with it: there it waits
+/// instead, and what asks it by SCTP fails alone.
+pub async fn agnhost_for(tools: &Tools, tags: Vec<String>) -> Result<Image, Error> {
+    let dir = cache_root().join("agnhost");
+    make_dir(&dir)?;
+    let wrapper = dir.join("agnhost");
+    write(&wrapper, WITHOUT_SCTP)?;
+    std::fs::set_permissions(&wrapper, Permissions::from_mode(0o755))
+        .map_err(io("make executable", &wrapper))?;
+    let bash = which("bash")?;
+    let mut image = named("agnhost-suite", &[], "/agnhost")
+        .copy(tools.path("agnhost"), "/agnhost.real")
+        .copy(wrapper, "/agnhost");
+    image.tags = tags;
+    image = with_libraries(image, &bash).await?.copy(bash, "/bin/bash");
+    with_shell(image).await
+}
+
+async fn with_shell(image: Image) -> Result<Image, Error> {
+    let mut image = image.copy(which("busybox")?, "/bin/busybox").folder("/tmp", 0o1777);
     let applets = output(&mut command("busybox", ["--list"])).await?;
     for applet in applets.lines().filter(|applet| *applet != "busybox") {
         image = image.link(format!("/bin/{applet}"), "busybox");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Stage;
 use super::inside;
 use crate::Error;
-use crate::image::catalog::AGNHOST_ALIAS;
+use crate::image::catalog::AGNHOST_IMAGE;
 use crate::node::PAUSE_IMAGE;
 use crate::wait::{Look, until};
 
@@ -85,7 +85,7 @@ impl Plan {
     pub fn manifest(&self) -> Value {
         let labels: serde_json::Map<_, _> =
             self.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-        let image = if self.args.is_empty() { PAUSE_IMAGE } else { AGNHOST_ALIAS };
+        let image = if self.args.is_empty() { PAUSE_IMAGE } else { AGNHOST_IMAGE };
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": self.namespace, "name": self.name, "labels": labels},

@@ -68,16 +68,26 @@ async fn build_one(tool: &Tool, path: &Path, go: &Go) -> Result<(), Error> {
     let dir = path.parent().unwrap_or(path);
     make_dir(dir)?;
     let unfinished = path.with_extension("unfinished");
-    let mut build = command(&go.path, ["build", "-trimpath", "-ldflags", &ldflags(tool), "-o"]);
+    let mut build =
+        command(&go.path, if tool.tests { ["test", "-c"].as_slice() } else { &["build"] });
+    build.args(["-trimpath", "-ldflags", &ldflags(tool), "-o"]);
     build.arg(&unfinished).arg(tool.package);
     build.current_dir(Path::new(MODULES).join(tool.module)).env("CGO_ENABLED", "0");
     output(&mut build).await?;
     fs::rename(&unfinished, path).map_err(io("rename", &unfinished))
 }
 
+/// The folder of a module's source, which Go fetches if it is not there.
+pub(super) async fn source(tool: &Tool, module: &str) -> Result<PathBuf, Error> {
+    let mut list = command(&go().await?.path, ["list", "-m", "-f", "{{.Dir}}", module]);
+    list.current_dir(Path::new(MODULES).join(tool.module));
+    Ok(PathBuf::from(output(&mut list).await?.trim()))
+}
+
 fn ldflags(tool: &Tool) -> String {
     let version = format!(" -X k8s.io/component-base/version.gitVersion={KUBERNETES}");
-    format!("-s -w{}", if tool.module == "kubernetes" { version.as_str() } else { "" })
+    let kubernetes = tool.package.starts_with("k8s.io/kubernetes/");
+    format!("-s -w{}", if kubernetes { version.as_str() } else { "" })
 }
 
 struct Go {

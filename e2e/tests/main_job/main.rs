@@ -10,6 +10,7 @@ use cilia_e2e::scenario::runner::{Scenario, run};
 mod agent_restart;
 mod api_server_away;
 mod bad_input;
+mod conformance;
 mod crowd;
 mod installed;
 mod operator_restart;
@@ -36,6 +37,7 @@ async fn main() -> ExitCode {
         reach::the_vni_is_the_senders_identity,
         policy::deny_cuts_and_allow_restores,
         policy::replies_pass_both_ways_denied,
+        conformance::kubernetes_finds_its_policies_enforced,
         crowd::a_hundred_pods_come_and_go,
         agent_restart::a_killed_agent_loses_no_packet,
         agent_restart::a_restart_at_rest_writes_nothing,

@@ -1,0 +1,93 @@
+//! Decides which conformance tests of `ClusterNetworkPolicy` run: what the API calls standard.
+
+use super::{End, Verdict, load_images};
+use crate::command::command;
+use crate::error::io;
+use crate::{Cluster, Error, Progress, Suite};
+
+/// The suite's one Go test, whose subtests are the conformance tests.
+const ROOT: &str = "TestConformance/";
+
+/// Installs the API's definitions and runs its standard tests.
+///
+/// Tests of SCTP are left out where the kernel has none.
+pub async fn standard(cluster: &Cluster, progress: &Progress) -> Result<Vec<Verdict>, Error> {
+    let program = Suite::PolicyApi.program(progress).await?;
+    load_images(cluster, Suite::PolicyApi, &program, progress).await?;
+    let definitions = Suite::definitions().await?;
+    let apply = ["apply", "--server-side", "-f", "-"];
+    cluster.kubectl_with_input(&apply, &definitions).await?;
+    progress.say("ClusterNetworkPolicy installed; running its tests");
+    let mut suite = command(&program, ["-test.v", "-test.run=TestConformance"]);
+    if !std::path::Path::new("/proc/net/sctp").exists() {
+        suite.arg("-test.skip=SCTP");
+    }
+    suite.env("KUBECONFIG", cluster.layout.kubeconfig());
+    let ran = suite.output().await.map_err(io("run", &program))?;
+    let text = String::from_utf8_lossy(&ran.stdout);
+    let verdicts = verdicts(&text);
+    if verdicts.is_empty() {
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        let end: Vec<_> = text.lines().chain(errors.lines()).rev().take(20).collect();
+        let end: Vec<_> = end.into_iter().rev().collect();
+        return Err(Error::Invalid(format!("the suite ran no test: {}", end.join("\n"))));
+    }
+    Ok(verdicts)
+}
+
+/// The subtests' results out of what `go test -v` prints. A test with subtests is told by them.
+fn verdicts(printed: &str) -> Vec<Verdict> {
+    let ended: Vec<(bool, &str)> = printed.lines().filter_map(ended).collect();
+    let is_leaf = |name: &str| {
+        !ended.iter().any(|(_, other)| other.strip_prefix(name).is_some_and(|r| r.starts_with('/')))
+    };
+    let told = ended.iter().filter(|(_, name)| is_leaf(name)).filter_map(|&(passed, name)| {
+        let test = name.strip_prefix(ROOT)?.to_owned();
+        let end = if passed { End::Passed } else { End::Failed(complaints(printed, name)) };
+        Some(Verdict { test, end })
+    });
+    told.collect()
+}
+
+/// Whether a test passed, and its name, if the line says so.
+fn ended(line: &str) -> Option<(bool, &str)> {
+    let line = line.trim_start();
+    let passed = line.strip_prefix("--- PASS: ").map(|rest| (true, rest));
+    let (passed, rest) = passed.or_else(|| Some((false, line.strip_prefix("--- FAIL: ")?)))?;
+    Some((passed, rest.rsplit_once(" (").map_or(rest, |(name, _)| name)))
+}
+
+/// What a test printed while it ran.
+fn complaints(text: &str, name: &str) -> String {
+    let start = format!("=== RUN   {name}");
+    let own = text.lines().skip_while(|line| *line != start).skip(1);
+    own.take_while(|line| !line.starts_with("=== RUN")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_are_told_with_their_complaints() {
+        let text = "=== RUN   TestConformance
+=== RUN   TestConformance/A
+=== RUN   TestConformance/A/one
+    x.go:1: not reached
+=== RUN   TestConformance/A/two
+--- FAIL: TestConformance (2.00s)
+    --- FAIL: TestConformance/A (1.00s)
+        --- FAIL: TestConformance/A/one (0.50s)
+        --- PASS: TestConformance/A/two (0.50s)
+";
+        let found = verdicts(text);
+        let expected = [
+            Verdict {
+                test: "A/one".to_owned(),
+                end: End::Failed("    x.go:1: not reached".to_owned()),
+            },
+            Verdict { test: "A/two".to_owned(), end: End::Passed },
+        ];
+        assert_eq!(found, expected);
+    }
+}

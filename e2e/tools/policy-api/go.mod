@@ -1,0 +1,5 @@
+module cilia.io/e2e/tools/policy-api
+
+go 1.26.6
+
+require sigs.k8s.io/network-policy-api v0.3.0 // indirect

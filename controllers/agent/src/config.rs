@@ -1,18 +1,19 @@
 //! Decides what the agent's flags mean for its parts, and which of them have an effect.
 
+mod datapath;
 mod map_sizes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cilia_identity::{Filter, Space};
+use cilia_identity::{Filter, Space, well_known};
 use cilia_loader::{MapSizes, NodeConfig};
 use cilia_policy::Mode;
 use cilia_runtime::config::{Config as Flags, Error, Program};
 
 use crate::cni::conflist::Conflist;
 use crate::conntrack::Pace;
-use crate::identity::Management;
+use crate::identity::{self, Management};
 use crate::node;
 use crate::policy::Kinds;
 
@@ -23,10 +24,17 @@ const BUILT: &[&str] = &[
     "allow-localhost",
     "bpf-ct-global-any-max",
     "bpf-ct-global-tcp-max",
+    "bpf-ct-timeout-regular-any",
+    "bpf-ct-timeout-regular-tcp",
+    "bpf-ct-timeout-regular-tcp-fin",
+    "bpf-ct-timeout-regular-tcp-syn",
+    "bpf-ct-timeout-service-any",
+    "bpf-ct-timeout-service-tcp",
     "bpf-fragments-map-max",
     "bpf-lb-map-max",
     "bpf-map-dynamic-size-ratio",
     "bpf-policy-map-max",
+    "bpf-policy-stats-map-max",
     "bpf-root",
     "cluster-id",
     "cluster-name",
@@ -38,11 +46,14 @@ const BUILT: &[&str] = &[
     "conntrack-gc-interval",
     "conntrack-gc-max-interval",
     "debug",
+    "devices",
     "egress-masquerade-interfaces",
     "enable-cilium-clusterwide-network-policy",
     "enable-cilium-endpoint-slice",
     "enable-cilium-network-policy",
+    "enable-endpoint-lockdown-on-policy-overflow",
     "enable-extended-ip-protocols",
+    "enable-host-firewall",
     "enable-ipv4",
     "enable-ipv4-masquerade",
     "enable-ipv6",
@@ -51,7 +62,9 @@ const BUILT: &[&str] = &[
     "enable-node-selector-labels",
     "enable-non-default-deny-policies",
     "enable-policy",
+    "enable-well-known-identities",
     "identity-allocation-mode",
+    "identity-change-grace-period",
     "identity-management-mode",
     "ipam",
     "ipv4-native-routing-cidr",
@@ -67,7 +80,10 @@ const BUILT: &[&str] = &[
     "log-opt",
     "max-connected-clusters",
     "metrics",
+    "monitor-aggregation-flags",
+    "monitor-aggregation-interval",
     "mtu",
+    "policy-accounting",
     "policy-audit-mode",
     "policy-default-local-cluster",
     "procfs",
@@ -98,10 +114,8 @@ pub fn program() -> Program {
 pub struct Settings {
     /// The node.
     pub node: node::Config,
-    /// The numbers that identities of this cluster have.
-    pub space: Space,
-    /// Who makes identities.
-    pub management: Management,
+    /// How the node uses identities.
+    pub identities: identity::Settings,
     /// Which labels make an identity.
     pub filter: Arc<Filter>,
     /// What policies mean.
@@ -116,6 +130,10 @@ pub struct Settings {
     pub map_sizes: MapSizes,
     /// What the programs know of the node beside its devices.
     pub datapath: NodeConfig,
+    /// The node itself has policy.
+    pub host_firewall: bool,
+    /// An endpoint whose policy does not fit into its map exchanges nothing.
+    pub lockdown: bool,
     /// How often expired connections are collected.
     pub conntrack: Pace,
     /// Where endpoints are written down.
@@ -132,20 +150,11 @@ impl Settings {
     /// Reads the flags for the node of this name.
     pub fn read(node_name: &str, flags: &Flags) -> anyhow::Result<Self> {
         let node = node::Config::read(node_name, flags)?;
-        flags.one_of("identity-allocation-mode", &["crd"])?;
-        let management =
-            match flags.one_of("identity-management-mode", &["agent", "operator", "both"])? {
-                "operator" => Management::Operator,
-                _ => Management::Agent,
-            };
         let cluster_id = number::<u32>(flags, "cluster-id")?;
-        let space = Space::new(cluster_id, number(flags, "max-connected-clusters")?)
-            .map_err(|error| flags.reject("cluster-id", error.to_string()))?;
         let health_host = if node.ipv4 { "127.0.0.1" } else { "[::1]" };
         let policy = policy(flags)?;
         Ok(Self {
-            space,
-            management,
+            identities: identities(cluster_id, flags)?,
             filter: Arc::new(filter(flags)?),
             kinds: Kinds {
                 cilium: flags.bool("enable-cilium-network-policy"),
@@ -155,15 +164,9 @@ impl Settings {
             slices: flags.bool("enable-cilium-endpoint-slice"),
             bpf_root: flags.path("bpf-root").unwrap_or_else(|| BPF_ROOT.into()),
             map_sizes: map_sizes::read(flags)?,
-            datapath: NodeConfig {
-                cluster_id: u16::try_from(cluster_id).unwrap_or_default(),
-                policy_audit: flags.bool("policy-audit-mode"),
-                trace: true,
-                allow_icmp_frag_needed: flags.bool("allow-icmp-frag-needed"),
-                extended_protocols: flags.bool("enable-extended-ip-protocols"),
-                tunnel_port: node.tunnel_port.unwrap_or_default(),
-                ..NodeConfig::default()
-            },
+            datapath: datapath::read(flags, cluster_id, node.tunnel_port)?,
+            host_firewall: flags.bool("enable-host-firewall"),
+            lockdown: flags.bool("enable-endpoint-lockdown-on-policy-overflow"),
             conntrack: Pace::read(flags),
             state_dir: path(flags, "state-dir")?,
             socket: path(flags, "socket-path")?,
@@ -173,6 +176,27 @@ impl Settings {
             policy,
         })
     }
+}
+
+fn identities(cluster_id: u32, flags: &Flags) -> Result<identity::Settings, Error> {
+    flags.one_of("identity-allocation-mode", &["crd"])?;
+    let management =
+        match flags.one_of("identity-management-mode", &["agent", "operator", "both"])? {
+            "operator" => Management::Operator,
+            _ => Management::Agent,
+        };
+    let space = Space::new(cluster_id, number(flags, "max-connected-clusters")?)
+        .map_err(|error| flags.reject("cluster-id", error.to_string()))?;
+    let namespace = Some(flags.string("k8s-namespace")).filter(|namespace| !namespace.is_empty());
+    let known = flags.bool("enable-well-known-identities");
+    let known =
+        known.then(|| well_known(flags.string("cluster-name"), namespace.unwrap_or("kube-system")));
+    Ok(identity::Settings {
+        space,
+        management,
+        well_known: known.unwrap_or_default(),
+        grace: flags.duration("identity-change-grace-period"),
+    })
 }
 
 fn policy(flags: &Flags) -> Result<cilia_policy::Config, Error> {
@@ -267,6 +291,8 @@ mod tests {
             (&["--cluster-id=300"], "cluster-id"),
             (&["--enable-policy=sometimes"], "default, always, never"),
             (&["--bpf-policy-map-max=10"], "bpf-policy-map-max"),
+            (&["--bpf-ct-timeout-regular-tcp=0s"], "bpf-ct-timeout-regular-tcp"),
+            (&["--monitor-aggregation-flags=syn,moon"], "fin, syn, rst, psh, ack, urg"),
             (&["--ipv4-native-routing-cidr=10.0.0.0/33"], "ipv4-native-routing-cidr"),
             (&["--agent-health-port=70000"], "agent-health-port"),
         ];
@@ -282,6 +308,13 @@ mod tests {
         assert!(!of(&[]).extended_protocols);
         assert!(of(&["--enable-extended-ip-protocols=true"]).extended_protocols);
         assert!(of(&["--policy-audit-mode=true"]).policy_audit);
+        assert!(of(&[]).policy_accounting && !of(&["--policy-accounting=false"]).policy_accounting);
+        let timeouts = ["--bpf-ct-timeout-regular-tcp=1h", "--bpf-ct-timeout-service-any=30s"];
+        let lives = of(&timeouts).lives;
+        assert_eq!((lives.tcp, lives.tcp_syn, lives.service_any), (3600, 60, 30));
+        assert_eq!(of(&[]).lives, cilia_loader::NodeConfig::default().lives);
+        let seen = of(&["--monitor-aggregation-flags=syn,rst"]);
+        assert_eq!((seen.report_flags, of(&[]).report_flags), (6, 7));
     }
 
     #[test]

@@ -4,12 +4,14 @@
 
 mod allocate;
 mod error;
+mod grace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
-use cilia_identity::{Index, Pool, Record, Space};
+use cilia_identity::{Ledger, Record, Space};
 use cilia_runtime::watch::Event;
 use futures::StreamExt as _;
 use kube::{Api, Client};
@@ -19,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::turns::Turns;
 
 pub use error::Error;
+use grace::Grace;
 
 /// The annotation by which the operator marks identities that nobody uses.
 const HEARTBEAT: &str = "io.cilium.heartbeat";
@@ -32,6 +35,23 @@ pub enum Management {
     Operator,
 }
 
+/// Changes that are remembered for those who follow them.
+const REMEMBERED: usize = 4096;
+
+/// How this node uses identities.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The cluster's numbers.
+    pub space: Space,
+    /// Who makes identities.
+    pub management: Management,
+    /// Numbers that some label sets have in every cluster.
+    pub well_known: Vec<(NumericIdentity, Labels)>,
+    /// `identity-change-grace-period`: the most that an endpoint waits before it takes on an identity that the
+    /// cluster has only just got.
+    pub grace: Duration,
+}
+
 /// All identities; clones share them.
 #[derive(Debug, Clone)]
 pub struct Identities(Arc<Shared>);
@@ -40,6 +60,7 @@ pub struct Identities(Arc<Shared>);
 struct Shared {
     api: Api<CiliumIdentity>,
     management: Management,
+    fixed: Vec<(NumericIdentity, Arc<Labels>)>,
     state: Mutex<State>,
     version: watch::Sender<u64>,
     synced: watch::Sender<bool>,
@@ -48,21 +69,42 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    index: Index,
-    pool: Pool,
+    ledger: Ledger,
+    grace: Grace,
+    /// The numbers that changed last, the version after each growing by one.
+    changes: VecDeque<NumericIdentity>,
+    /// How many changes there were.
+    version: u64,
+    /// What was said when no number was left, and when.
+    advice: Option<(Instant, String)>,
     /// Made when somebody asks, thrown away when something changes.
     snapshot: Option<Arc<BTreeMap<NumericIdentity, Arc<Labels>>>>,
 }
 
 impl Identities {
     /// No identities yet, but the reserved ones.
+    #[cfg(test)]
     pub fn new(client: Client, space: Space, management: Management) -> Self {
+        let (well_known, grace) = (Vec::new(), Duration::ZERO);
+        Self::with_settings(client, Settings { space, management, well_known, grace })
+    }
+
+    /// No identities yet, but those that every cluster has.
+    pub fn with_settings(client: Client, settings: Settings) -> Self {
+        let reserved = NumericIdentity::RESERVED.iter();
+        let reserved =
+            reserved.filter_map(|(number, _)| Some((*number, number.reserved_labels()?)));
+        let fixed = reserved.chain(settings.well_known);
         Self(Arc::new(Shared {
             api: Api::all(client),
-            management,
+            management: settings.management,
+            fixed: fixed.map(|(number, labels)| (number, Arc::new(labels))).collect(),
             state: Mutex::new(State {
-                index: Index::default(),
-                pool: Pool::new(space),
+                ledger: Ledger::new(settings.space),
+                grace: Grace::new(settings.grace),
+                changes: VecDeque::new(),
+                version: 0,
+                advice: None,
                 snapshot: None,
             }),
             version: watch::Sender::new(0),
@@ -73,23 +115,41 @@ impl Identities {
 
     /// The labels of a number.
     pub fn labels(&self, number: NumericIdentity) -> Option<Labels> {
-        let known = self.state().index.get(number).map(|record| Labels::clone(&record.labels));
-        known.or_else(|| number.reserved_labels())
+        self.shared_labels(number).map(|labels| Labels::clone(&labels))
+    }
+
+    fn shared_labels(&self, number: NumericIdentity) -> Option<Arc<Labels>> {
+        let fixed = self.0.fixed.iter().find(|(fixed, _)| *fixed == number);
+        let fixed = fixed.map(|(_, labels)| labels.clone());
+        fixed.or_else(|| Some(Arc::clone(&self.state().ledger.index().get(number)?.labels)))
     }
 
     /// The number that stands for these labels now.
     pub fn number(&self, labels: &Labels) -> Option<NumericIdentity> {
-        self.state().index.number(labels)
+        self.fixed(labels).or_else(|| self.state().ledger.index().number(labels))
+    }
+
+    /// The number that these labels have in every cluster.
+    fn fixed(&self, labels: &Labels) -> Option<NumericIdentity> {
+        let mut fixed = self.0.fixed.iter();
+        fixed.find(|(_, fixed)| **fixed == *labels).map(|(number, _)| *number)
     }
 
     /// Whether `number` is what these labels should have, with nobody about to delete it.
     pub fn is_current(&self, labels: &Labels, number: NumericIdentity) -> bool {
-        if reserved(labels) == Some(number) {
-            return true;
+        if let Some(fixed) = self.fixed(labels) {
+            return fixed == number;
         }
         let state = self.state();
-        let marked = state.index.get(number).is_none_or(|record| record.marked);
-        state.index.number(labels) == Some(number) && !marked
+        let index = state.ledger.index();
+        let marked = index.get(number).is_none_or(|record| record.marked);
+        index.number(labels) == Some(number) && !marked
+    }
+
+    /// How much longer an endpoint that has another identity should wait before it takes this one on, so that
+    /// every node has it in its policy maps by then.
+    pub fn grace(&self, number: NumericIdentity) -> Option<Duration> {
+        self.state().grace.left(number, Instant::now())
     }
 
     /// Changes whenever an identity comes, goes or changes.
@@ -103,14 +163,29 @@ impl Identities {
         if let Some(snapshot) = &state.snapshot {
             return Arc::clone(snapshot);
         }
-        let reserved = NumericIdentity::RESERVED.iter();
-        let reserved =
-            reserved.filter_map(|(number, _)| Some((*number, Arc::new(number.reserved_labels()?))));
-        let allocated =
-            state.index.iter().map(|(number, record)| (number, Arc::clone(&record.labels)));
-        let snapshot: Arc<BTreeMap<_, _>> = Arc::new(reserved.chain(allocated).collect());
+        let fixed = self.0.fixed.iter().cloned();
+        let index = state.ledger.index();
+        let allocated = index.iter().map(|(number, record)| (number, Arc::clone(&record.labels)));
+        let snapshot: Arc<BTreeMap<_, _>> = Arc::new(fixed.chain(allocated).collect());
         state.snapshot = Some(Arc::clone(&snapshot));
         snapshot
+    }
+
+    /// What has changed since there were so many changes, and how many there are now: each number with the labels
+    /// that it has. Nothing if that is too long ago to be remembered: then all have to be looked at.
+    pub fn changes_since(&self, version: Option<u64>) -> (u64, Option<Vec<Changed>>) {
+        let state = self.state();
+        let now = state.version;
+        let missed = version.and_then(|version| usize::try_from(now.checked_sub(version)?).ok());
+        let Some(missed) = missed.filter(|missed| *missed <= state.changes.len()) else {
+            return (now, None);
+        };
+        let mut numbers: Vec<_> = state.changes.iter().rev().take(missed).copied().collect();
+        drop(state);
+        numbers.sort_unstable();
+        numbers.dedup();
+        let changed = |number| (number, self.shared_labels(number));
+        (now, Some(numbers.into_iter().map(changed).collect()))
     }
 
     /// Returns once every identity that there was at the start is known.
@@ -124,7 +199,12 @@ impl Identities {
         let events = cilia_runtime::watch::watch(self.0.api.clone());
         let follow = events.for_each(|event| {
             match event {
-                Event::Applied(identity) => self.applied(&identity),
+                Event::Applied(identity) => {
+                    self.applied(&identity);
+                    if let Some(number) = identity.number() {
+                        self.state().grace.heard(number, Instant::now());
+                    }
+                }
                 Event::Deleted(key) => {
                     if let Ok(number) = key.name.parse() {
                         self.deleted(NumericIdentity(number));
@@ -156,18 +236,21 @@ impl Identities {
                 .map_or(0, |time| time.0.as_second()),
             marked: annotations.is_some_and(|annotations| annotations.contains_key(HEARTBEAT)),
         };
+        let synced = *self.0.synced.borrow();
         let mut state = self.state();
-        state.pool.take(number);
-        let changed = state.index.upsert(number, record);
-        self.changed(state, changed);
+        if synced {
+            state.grace.seen(number, Instant::now());
+        }
+        let changed = state.ledger.seen(number, record);
+        self.changed(state, number, changed);
     }
 
     /// An identity is gone.
     pub fn deleted(&self, number: NumericIdentity) {
         let mut state = self.state();
-        state.pool.release(number);
-        let changed = state.index.remove(number);
-        self.changed(state, changed);
+        state.grace.forget(number);
+        let changed = state.ledger.gone(number);
+        self.changed(state, number, changed);
     }
 
     /// Everything that there was at the start is known.
@@ -176,9 +259,14 @@ impl Identities {
         self.0.version.send_modify(|version| *version += 1);
     }
 
-    fn changed(&self, mut state: MutexGuard<'_, State>, changed: bool) {
+    fn changed(&self, mut state: MutexGuard<'_, State>, number: NumericIdentity, changed: bool) {
         if changed {
             state.snapshot = None;
+            state.version += 1;
+            state.changes.push_back(number);
+            if state.changes.len() > REMEMBERED {
+                state.changes.pop_front();
+            }
             drop(state);
             self.0.version.send_modify(|version| *version += 1);
         }
@@ -189,13 +277,8 @@ impl Identities {
     }
 }
 
-/// The number of a reserved label set, such as `reserved:init`.
-fn reserved(labels: &Labels) -> Option<NumericIdentity> {
-    labels.iter().find(|(name, _)| name.source == cilia_crds::labels::SOURCE_RESERVED)?;
-    let of =
-        |(number, _): &&(NumericIdentity, &str)| number.reserved_labels().as_ref() == Some(labels);
-    NumericIdentity::RESERVED.iter().find(of).map(|(number, _)| *number)
-}
+/// A number, and the labels that it has now; none if there is no such identity any more.
+pub type Changed = (NumericIdentity, Option<Arc<Labels>>);
 
 #[cfg(test)]
 #[path = "identity/tests.rs"]

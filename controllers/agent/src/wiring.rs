@@ -115,7 +115,7 @@ impl Agent {
         let client = client::client(&flags, &client::Settings::new(&flags, "cilium-agent")).await?;
 
         let (nodes, ipam, endpoints) = (Nodes::default(), Ipam::default(), Endpoints::default());
-        let identities = Identities::new(client.clone(), settings.space, settings.management);
+        let identities = Identities::with_settings(client.clone(), settings.identities.clone());
         let (pods, pod_changes) = Pods::new(client.clone());
         let keeper = Keeper::new(
             settings.node.clone(),
@@ -158,12 +158,19 @@ impl Agent {
         readiness.open(DATAPATH);
         self.spawn("node devices and routes", {
             let (datapath, map, base, stop) =
-                (datapath.clone(), map.clone(), settings.datapath.clone(), stop.clone());
+                (datapath.clone(), map.clone(), base.subscribe(), stop.clone());
             async move { plumbing.run(datapath, map, base, stop).await }
         });
 
         let (cache, bus, services) = (Cache::default(), Bus::default(), Services::default());
-        let enforcer = Enforcer::new(settings.policy.clone());
+        let enforcer = Enforcer::new(
+            settings.policy.clone(),
+            policy::Settings { host: settings.host_firewall, lockdown: settings.lockdown },
+        );
+        if let Some(id) = enforcer.host() {
+            endpoints.reserve(id);
+            enforcer.restore_host(&local.labels)?;
+        }
         self.fill_maps(&Maps {
             settings: &settings,
             client: &client,

@@ -40,6 +40,16 @@ impl Queue {
     }
 }
 
+/// What became of bringing an endpoint up to date.
+enum Refreshed {
+    /// It is so now.
+    Now(Arc<LocalEndpoint>),
+    /// It went away meanwhile.
+    Gone,
+    /// It has to wait for others.
+    Later(Duration),
+}
+
 impl Lifecycle {
     /// Follows pods, namespaces and identities until the token is cancelled.
     pub async fn run(&self, mut told: UnboundedReceiver<Change>, token: CancellationToken) {
@@ -71,10 +81,7 @@ impl Lifecycle {
                 }
             }
         };
-        let work = queue.0.run(WORKERS, &token, async |job| {
-            self.reconcile(&job.key).await?;
-            Ok::<_, Error>(Next::Done)
-        });
+        let work = queue.0.run(WORKERS, &token, async |job| self.reconcile(&job.key).await);
         tokio::select! {
             () = token.cancelled() => {}
             () = follow => {}
@@ -104,19 +111,23 @@ impl Lifecycle {
         endpoint.identity.is_some_and(|identity| identities.is_current(&endpoint.labels, identity))
     }
 
-    async fn reconcile(&self, pod: &PodKey) -> Result<(), Error> {
+    async fn reconcile(&self, pod: &PodKey) -> Result<Next, Error> {
         let Inner { parts, publisher, .. } = &*self.0;
         parts.pods.wait_synced().await;
         let endpoint = parts.endpoints.of_pod(pod);
         let facts = parts.pods.get(pod);
         let (Some(endpoint), Some(facts)) = (endpoint, facts) else {
-            return publisher.withdraw(pod).await;
+            return publisher.withdraw(pod).await.map(|()| Next::Done);
         };
         if facts.uid != endpoint.pod_uid {
             // The pod has gone and another one of its name is on its way.
-            return publisher.withdraw(pod).await;
+            return publisher.withdraw(pod).await.map(|()| Next::Done);
         }
-        let Some(endpoint) = self.refresh(endpoint, &facts).await? else { return Ok(()) };
+        let endpoint = match self.refresh(endpoint, &facts).await? {
+            Refreshed::Now(endpoint) => endpoint,
+            Refreshed::Gone => return Ok(Next::Done),
+            Refreshed::Later(wait) => return Ok(Next::After(wait)),
+        };
         let node = parts
             .nodes
             .local()
@@ -128,15 +139,15 @@ impl Lifecycle {
         };
         let uid = publisher.publish(&endpoint, &place).await?;
         self.update(&endpoint, |endpoint| endpoint.published_uid = Some(uid.clone())).await?;
-        Ok(())
+        Ok(Next::Done)
     }
 
-    /// Brings an endpoint up to date with its pod; nothing if it went away meanwhile.
+    /// Brings an endpoint up to date with its pod.
     async fn refresh(
         &self,
         endpoint: Arc<LocalEndpoint>,
         facts: &PodFacts,
-    ) -> Result<Option<Arc<LocalEndpoint>>, Error> {
+    ) -> Result<Refreshed, Error> {
         let parts = &self.0.parts;
         let labels = self.labels(&endpoint.namespace, Some(facts)).await?;
         let former = endpoint.identity.filter(|_| labels == endpoint.labels);
@@ -145,13 +156,18 @@ impl Lifecycle {
             former => parts.identities.allocate_like(&labels, former).await?,
         };
         let moved = endpoint.identity != Some(identity);
+        // Nobody is to get packets from an identity that he has not heard of. Meanwhile an older one of the same
+        // labels may turn up: then that one is taken on, and this one never.
+        if moved && let Some(wait) = parts.identities.grace(identity) {
+            return Ok(Refreshed::Later(wait));
+        }
         let _turn = self.0.turns.take(endpoint.attachment()).await;
         let Some(present) = parts
             .endpoints
             .get(endpoint.id)
             .filter(|present| present.attachment() == endpoint.attachment())
         else {
-            return Ok(None);
+            return Ok(Refreshed::Gone);
         };
         let mut wanted = LocalEndpoint::clone(&present);
         (wanted.labels, wanted.identity) = (labels, Some(identity));
@@ -161,7 +177,7 @@ impl Lifecycle {
         wanted.named_ports.clone_from(&facts.named_ports);
         wanted.state = EndpointState::Ready;
         if wanted == *present {
-            return Ok(Some(present));
+            return Ok(Refreshed::Now(present));
         }
         // The policy of the new identity has to be there before the first packet under it.
         self.realize(&wanted).await?;
@@ -170,7 +186,7 @@ impl Lifecycle {
             tracing::info!(id = wanted.id, pod = %wanted.key(), %identity, "endpoint changed its identity");
         }
         parts.files.write(&wanted)?;
-        Ok(Some(parts.endpoints.put(wanted)))
+        Ok(Refreshed::Now(parts.endpoints.put(wanted)))
     }
 
     /// Notes something about an endpoint, if it is still there.

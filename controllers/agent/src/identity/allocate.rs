@@ -1,15 +1,18 @@
 //! Finds or makes the identity of a label set (operator.md 5.5).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
+use cilia_identity::{Step, advise};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 
-use super::{Error, HEARTBEAT, Identities, Management, reserved};
+use super::{Error, HEARTBEAT, Identities, Management};
 
 const ATTEMPTS: u32 = 16;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Many ADDs fail at once when there is no number: what to do about it is not computed for each.
+const SAME_ADVICE: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 impl Identities {
@@ -25,29 +28,40 @@ impl Identities {
         labels: &Labels,
         former: Option<NumericIdentity>,
     ) -> Result<NumericIdentity, Error> {
-        if let Some(number) = reserved(labels) {
+        if let Some(number) = self.fixed(labels) {
             return Ok(number);
         }
         self.wait_synced().await;
         // A hundred pods of one label set ask at once: the first makes it, the others find it.
         let _turn = self.0.turns.take(labels.clone()).await;
+        let makes = self.0.management == Management::Agent;
+        let mut changed = self.subscribe();
         let mut pause = FIRST_PAUSE;
         for attempt in 0..ATTEMPTS {
-            if attempt > 0 {
-                tokio::time::sleep(pause).await;
-                pause = (2 * pause).min(LONGEST_PAUSE);
-            }
-            if let Some(number) = self.number(labels) {
-                if self.unmark(number).await? {
-                    return Ok(number);
+            let former = former.filter(|_| attempt == 0);
+            let step = self.state().ledger.next(labels, former, makes, &mut rand::rng());
+            match step {
+                Step::Use(number) => return Ok(number),
+                Step::Unmark(number) => self.unmark(number).await?,
+                Step::Make(number) => {
+                    if self.make(number, labels).await? {
+                        continue;
+                    }
+                    // Others of this very label set are no reason to wait.
+                    if self.number(labels).is_none() {
+                        tokio::time::sleep(pause).await;
+                    }
                 }
-            } else if self.0.management == Management::Agent {
-                let former = former.filter(|_| attempt == 0);
-                if self.make(labels, former).await? {
-                    // If another agent made one too, the older one counts.
-                    return self.number(labels).ok_or_else(|| Error::NotMade(labels.canonical()));
+                Step::Wait => {
+                    let known = async {
+                        while self.number(labels).is_none() && changed.changed().await.is_ok() {}
+                    };
+                    // If it is not known by then, the next step says so.
+                    let _ = tokio::time::timeout(pause, known).await;
                 }
+                Step::Full => return Err(self.exhausted(labels).await),
             }
+            pause = (2 * pause).min(LONGEST_PAUSE);
         }
         let labels = labels.canonical();
         Err(match self.0.management {
@@ -57,51 +71,65 @@ impl Identities {
     }
 
     /// Makes an identity; `false` if the number was taken.
-    async fn make(&self, labels: &Labels, former: Option<NumericIdentity>) -> Result<bool, Error> {
-        let number = {
-            let mut state = self.state();
-            let again = former.filter(|former| state.pool.take(*former));
-            again.or_else(|| state.pool.draw(&mut rand::rng()))
+    async fn make(&self, number: NumericIdentity, labels: &Labels) -> Result<bool, Error> {
+        let failed = |operation| {
+            move |cause| Error::Kubernetes { operation, number, cause: Box::new(cause) }
         };
-        let number = number.ok_or_else(|| Error::Exhausted(labels.canonical()))?;
         match self.0.api.create(&PostParams::default(), &object(number, labels)).await {
             Ok(made) => {
                 self.applied(&made);
                 Ok(true)
             }
-            // Somebody else's: the number stays taken, the watch will say by whom.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            // Somebody else's, mostly of the same labels: whose, the watch would say a little later.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let there = self.0.api.get_opt(&number.to_string()).await;
+                match there.inspect_err(|_| self.state().ledger.unsure(number)) {
+                    Ok(Some(there)) => self.applied(&there),
+                    Ok(None) => self.deleted(number),
+                    Err(cause) => return Err(failed("read")(cause)),
+                }
+                Ok(false)
+            }
             Err(cause) => {
-                self.state().pool.release(number);
-                Err(Error::Kubernetes { operation: "create", number, cause: Box::new(cause) })
+                self.state().ledger.unsure(number);
+                Err(failed("create")(cause))
             }
         }
     }
 
-    /// Takes the garbage collector's mark off, so that its deletion fails; `false` if the
-    /// identity is gone.
-    async fn unmark(&self, number: NumericIdentity) -> Result<bool, Error> {
-        let marked = self.state().index.get(number).map(|record| record.marked);
-        match marked {
-            None => return Ok(false),
-            Some(false) => return Ok(true),
-            Some(true) => {}
-        }
+    /// Takes the garbage collector's mark off, so that its deletion fails. If the identity is gone or another's by
+    /// now, that is known afterwards.
+    async fn unmark(&self, number: NumericIdentity) -> Result<(), Error> {
         let patch = serde_json::json!({"metadata": {"annotations": {HEARTBEAT: null}}});
         let name = number.to_string();
         match self.0.api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(identity) => {
-                self.applied(&identity);
-                Ok(true)
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                self.deleted(number);
-                Ok(false)
-            }
+            Ok(identity) => self.applied(&identity),
+            Err(kube::Error::Api(status)) if status.code == 404 => self.deleted(number),
             Err(cause) => {
-                Err(Error::Kubernetes { operation: "unmark", number, cause: Box::new(cause) })
+                let (operation, cause) = ("unmark", Box::new(cause));
+                return Err(Error::Kubernetes { operation, number, cause });
             }
         }
+        Ok(())
+    }
+
+    /// Why there is no number, with what the user can do about it.
+    async fn exhausted(&self, labels: &Labels) -> Error {
+        let (numbers, said, sets) = {
+            let state = self.state();
+            let sets = state.ledger.index().iter().map(|(_, record)| record.labels.clone());
+            let said = state.advice.clone().filter(|(at, _)| at.elapsed() < SAME_ADVICE);
+            (state.ledger.pool().size(), said, sets.collect::<Vec<_>>())
+        };
+        let advice = if let Some((_, said)) = said {
+            said
+        } else {
+            let compute = move || advise(sets.iter().map(|labels| &**labels)).to_string();
+            let computed = tokio::task::spawn_blocking(compute).await.unwrap_or_default();
+            self.state().advice = Some((Instant::now(), computed.clone()));
+            computed
+        };
+        Error::Exhausted { labels: labels.canonical(), numbers, advice }
     }
 }
 

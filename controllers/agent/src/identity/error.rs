@@ -16,8 +16,18 @@ pub enum Error {
         cause: Box<kube::Error>,
     },
     /// There is no number left.
-    #[error("allocate identity of {0}: every number of this cluster is taken")]
-    Exhausted(String),
+    #[error(
+        "allocate identity of {labels}: all {numbers} identity numbers of this cluster are taken, \
+         until the operator has collected unused ones; {advice}"
+    )]
+    Exhausted {
+        /// The label set.
+        labels: String,
+        /// How many numbers there are.
+        numbers: u32,
+        /// Which labels cost most of them.
+        advice: String,
+    },
     /// Every number that was drawn had been taken by others.
     #[error("allocate identity of {labels}: {attempts} numbers were taken by others first")]
     Contended {

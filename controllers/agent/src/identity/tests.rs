@@ -2,6 +2,7 @@
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
 use cilia_identity::Space;
+use futures::StreamExt as _;
 use kube::api::ObjectMeta;
 
 use super::{HEARTBEAT, Identities, Management};
@@ -45,9 +46,13 @@ async fn events_make_the_view() {
 
     let snapshot = identities.snapshot();
     assert_eq!(snapshot.len(), NumericIdentity::RESERVED.len() + 1);
+    let (version, news) = identities.changes_since(Some(1));
+    assert_eq!(news, Some(vec![(number, Some(std::sync::Arc::new(labels("web"))))]));
     assert_eq!(*snapshot[&number], labels("web"));
     identities.deleted(number);
     assert_eq!(identities.labels(number), None);
+    assert_eq!(identities.changes_since(Some(version)).1, Some(vec![(number, None)]));
+    assert_eq!(identities.changes_since(None).1, None, "who knows nothing takes the snapshot");
     assert_eq!(snapshot.len(), NumericIdentity::RESERVED.len() + 1, "a snapshot does not change");
 }
 
@@ -59,49 +64,51 @@ async fn reserved_label_sets_need_no_allocation() {
     assert!(identities.is_current(&init, NumericIdentity::INIT));
 }
 
-/// Two agents give a hundred pods of five label sets each their identities at once.
+/// Ten agents need a number for each of many label sets at once (`CILIA_LABEL_SETS`, 40 by default).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_agree_whoever_was_first() {
     use cilia_runtime::testing::eventually;
-    use kube::api::{Patch, PatchParams};
+    use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
     use tokio_util::sync::CancellationToken;
 
+    let sets = std::env::var("CILIA_LABEL_SETS").ok().and_then(|sets| sets.parse().ok());
+    let sets = sets.unwrap_or(40);
     let server = crate::endpoint::testing::api_server().await;
     let token = CancellationToken::new();
-    let agent = |name: &str| {
-        let space = Space::new(0, 255).unwrap();
-        let identities = Identities::new(server.client_as(name), space, Management::Agent);
-        let (running, token) = (identities.clone(), token.clone());
-        tokio::spawn(async move { running.run(token).await });
-        identities
-    };
-    let agents = [agent("a"), agent("b")];
-    let asked = (0..200).map(|n| {
-        let (identities, app) = (agents[n % 2].clone(), format!("app-{}", n / 2 % 5));
-        tokio::spawn(async move { (identities.allocate(&labels(&app)).await.unwrap(), app) })
+    let agents: Vec<Identities> = (0..10)
+        .map(|number| {
+            let space = Space::new(0, 255).unwrap();
+            let client = server.client_as(&format!("agent-{number}"));
+            let identities = Identities::new(client, space, Management::Agent);
+            let (running, token) = (identities.clone(), token.clone());
+            tokio::spawn(async move { running.run(token).await });
+            identities
+        })
+        .collect();
+    let asked = agents.iter().map(|identities| {
+        let identities = identities.clone();
+        let one = move |number: usize| {
+            let identities = identities.clone();
+            async move { (number, identities.allocate(&labels(&number.to_string())).await.unwrap()) }
+        };
+        let all = futures::stream::iter(0..sets).map(one).buffer_unordered(100);
+        tokio::spawn(all.collect::<Vec<_>>())
     });
+    let mut numbers = std::collections::BTreeMap::new();
     for asked in asked.collect::<Vec<_>>() {
-        let (number, _) = asked.await.unwrap();
-        assert!((256..=65535).contains(&number.0));
+        for (set, number) in asked.await.unwrap() {
+            assert!((256..=65535).contains(&number.0));
+            assert_eq!(*numbers.entry(set).or_insert(number), number, "all have one for {set}");
+        }
     }
     let api: kube::Api<CiliumIdentity> = kube::Api::all(server.client());
-    let made = api.list(&kube::api::ListParams::default()).await.unwrap().items;
-    assert!(
-        (5..=10).contains(&made.len()),
-        "one per label set, or two where both were first: {}",
-        made.len()
-    );
-    for app in (0..5).map(|n| format!("app-{n}")) {
-        let number = eventually(|| async {
-            match [&agents[0], &agents[1]].map(|agent| agent.number(&labels(&app))) {
-                [Some(a), Some(b)] if a == b => Ok(a),
-                other => Err(other),
-            }
-        })
-        .await;
-        let object = made.iter().find(|identity| identity.number() == Some(number)).unwrap();
-        assert_eq!(object.labels(), labels(&app));
+    let made = api.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(made.len(), sets, "one per label set");
+    for object in &made {
+        let set: usize = object.security_labels["k8s:app"].parse().unwrap();
+        assert_eq!(object.number(), Some(numbers[&set]));
     }
+    let labels = |app: &str| if app == "app-0" { labels("0") } else { labels(app) };
 
     // A marked identity is not used before the mark is off.
     let number = agents[0].number(&labels("app-0")).unwrap();
@@ -117,15 +124,47 @@ async fn agents_agree_whoever_was_first() {
     assert_eq!(annotations.unwrap_or_default().get(HEARTBEAT), None);
 
     // One that is deleted while in use comes back under its number.
-    for other in api.list(&kube::api::ListParams::default()).await.unwrap().items {
-        if other.labels() == labels("app-0") {
-            api.delete(&other.metadata.name.unwrap(), &kube::api::DeleteParams::default())
-                .await
-                .unwrap();
-        }
-    }
+    api.delete(&number.to_string(), &DeleteParams::default()).await.unwrap();
     eventually(|| async { agents[1].number(&labels("app-0")).map_or(Ok(()), Err) }).await;
     let again = agents[1].allocate_like(&labels("app-0"), Some(number)).await.unwrap();
     assert_eq!(again, number);
+
+    // Where two were made for the same labels, by agents that see nothing of each other, the older one counts.
+    let (older, younger) = (identity("700", "twice", false), identity("699", "twice", false));
+    api.create(&kube::api::PostParams::default(), &older).await.unwrap();
+    eventually(|| async { agents[2].number(&labels("twice")).ok_or(()) }).await;
+    // Creation is counted in seconds.
+    eventually(|| async {
+        let made = api.get("700").await.unwrap().metadata.creation_timestamp.unwrap().0;
+        let now = k8s_openapi::jiff::Timestamp::now();
+        if now.as_second() > made.as_second() { Ok(()) } else { Err(now) }
+    })
+    .await;
+    api.create(&kube::api::PostParams::default(), &younger).await.unwrap();
+    eventually(|| async { agents[2].labels(NumericIdentity(699)).ok_or(()) }).await;
+    assert_eq!(agents[2].allocate(&labels("twice")).await.unwrap(), NumericIdentity(700));
+
+    // A full range: what exists is used, a new set is told why it can't be, and gets the first number that is freed.
+    let full = &agents[0];
+    let space = Space::new(0, 255).unwrap();
+    for number in space.range().filter(|number| full.labels(NumericIdentity(*number)).is_none()) {
+        let mut job = super::Labels::new();
+        job.insert("k8s", "app", "report");
+        job.insert("k8s", "job-name", &number.to_string());
+        full.applied(&CiliumIdentity {
+            metadata: ObjectMeta { name: Some(number.to_string()), ..ObjectMeta::default() },
+            security_labels: job.to_security_labels(),
+        });
+    }
+    assert_eq!(full.allocate(&labels("0")).await.unwrap(), number);
+    let error = full.allocate(&labels("new")).await.unwrap_err().to_string();
+    for part in ["k8s:app=new;", "all 65280 identity numbers", "k8s:!job-name$"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    let freed = space.range().map(NumericIdentity).find(|number| {
+        full.labels(*number).is_some_and(|labels| labels.get("k8s", "job-name").is_some())
+    });
+    full.deleted(freed.unwrap());
+    assert_eq!(full.allocate(&labels("new")).await.unwrap(), freed.unwrap());
     token.cancel();
 }

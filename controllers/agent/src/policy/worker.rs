@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_crds::{Labels, NumericIdentity};
-use cilia_loader::Datapath;
+use cilia_loader::{Datapath, EndpointOptions};
 use cilia_policy::{CIDR_SCOPE, PolicyId, Repository};
 use futures::{FutureExt as _, StreamExt as _};
 use ipnet::IpNet;
@@ -24,15 +24,17 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How many changes are taken together before maps are written.
 const BATCH: usize = 4096;
 
-type Identities = Arc<BTreeMap<NumericIdentity, Arc<Labels>>>;
-
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Worker {
     enforcer: Enforcer,
     datapath: Arc<Datapath>,
     repository: Repository,
     endpoints: BTreeMap<u16, Realized>,
-    known: Identities,
+    /// Endpoints whose policy is recorded, not enforced; they outlive the agent in the kernel's map.
+    audited: BTreeSet<u16>,
+    known: BTreeMap<NumericIdentity, Arc<Labels>>,
+    /// The changes of identities that are known.
+    identities_version: Option<u64>,
     /// Notes and faults, by policy.
     notes: BTreeMap<PolicyId, Vec<String>>,
     faults: BTreeMap<PolicyId, String>,
@@ -67,12 +69,15 @@ pub(super) async fn run(
     let (mut policies, unlisted) = feed::policies(&client, kinds, &enforcer.0.config);
     let mut repository = Repository::new(enforcer.0.config.clone());
     restore_prefixes(&mut repository, &datapath);
+    let audited = audited(&datapath);
     let mut worker = Worker {
         enforcer,
         datapath,
         repository,
         endpoints: BTreeMap::new(),
-        known: Identities::default(),
+        audited,
+        known: BTreeMap::new(),
+        identities_version: None,
         notes: BTreeMap::new(),
         faults: BTreeMap::new(),
         closed: BTreeSet::new(),
@@ -113,13 +118,13 @@ pub(super) async fn run(
             }
             () = &mut listed => {
                 worker.identities_listed = true;
-                worker.take_identities(&identities.snapshot());
+                worker.take_identities(&identities);
             }
             () = &mut addresses => {
                 worker.addresses_listed = true;
                 worker.repository.set_named_ports(names.borrow_and_update().clone());
             }
-            Ok(()) = changed.changed() => worker.take_identities(&identities.snapshot()),
+            Ok(()) = changed.changed() => worker.take_identities(&identities),
             Ok(()) = names.changed() => {
                 worker.repository.set_named_ports(names.borrow_and_update().clone());
             }
@@ -151,6 +156,15 @@ fn restore_prefixes(repository: &mut Repository, datapath: &Datapath) {
             repository.restore_prefix(prefix, NumericIdentity(entry.identity));
         }
     }
+}
+
+/// The endpoints of a former agent whose policy is recorded only.
+fn audited(datapath: &Datapath) -> BTreeSet<u16> {
+    let options = datapath.options().entries().unwrap_or_else(|error| {
+        tracing::warn!(%error, "options of endpoints not restored");
+        Vec::new()
+    });
+    options.into_iter().filter(|(_, options)| options.policy_audit).map(|(id, _)| id).collect()
 }
 
 impl Worker {
@@ -199,41 +213,79 @@ impl Worker {
         }
     }
 
-    fn take_identities(&mut self, now: &Identities) {
-        for (identity, labels) in now.iter() {
-            if self.known.get(identity).is_none_or(|known| known != labels) {
-                self.repository.set_identity(*identity, labels.clone());
+    /// Takes in what has changed, or everything where that is not remembered.
+    fn take_identities(&mut self, identities: &crate::identity::Identities) {
+        let (version, changed) = identities.changes_since(self.identities_version);
+        let changed = changed.unwrap_or_else(|| {
+            let now = identities.snapshot();
+            let gone = self.known.keys().filter(|identity| !now.contains_key(identity));
+            let gone = gone.map(|identity| (*identity, None));
+            gone.chain(now.iter().map(|(identity, labels)| (*identity, Some(labels.clone()))))
+                .collect()
+        });
+        self.identities_version = Some(version);
+        for (identity, labels) in changed {
+            if let Some(labels) = labels {
+                if self.known.get(&identity).is_none_or(|known| *known != labels) {
+                    self.repository.set_identity(identity, labels.clone());
+                    self.known.insert(identity, labels);
+                }
+            } else if self.known.remove(&identity).is_some()
+                // A local endpoint that still has it keeps its policy.
+                && !self.endpoints.values().any(|endpoint| endpoint.subject.identity == identity)
+            {
+                self.repository.remove_identity(identity);
             }
         }
-        for identity in self.known.keys().filter(|identity| !now.contains_key(identity)) {
-            // A local endpoint that still has it keeps its policy.
-            if !self.endpoints.values().any(|endpoint| endpoint.subject.identity == *identity) {
-                self.repository.remove_identity(*identity);
-            }
-        }
-        self.known = now.clone();
     }
 
     fn order(&mut self, order: Order) {
         match order {
             Order::Keep(id, subject, done) => {
+                // Known before any map is written, so that its peers let it through from the first packet.
+                if self.repository.labels(subject.identity).is_none() {
+                    self.repository.set_identity(subject.identity, subject.labels.clone());
+                }
                 if let Some(realized) = self.endpoints.get_mut(&id) {
                     realized.subject = subject;
                 } else {
-                    self.endpoints.insert(id, Realized::new(subject));
+                    let audit = self.audited.contains(&id);
+                    self.endpoints.insert(id, Realized::new(subject, audit));
                 }
                 self.waiting.extend(done.map(|done| (id, done)));
             }
             Order::Remove(id, done) => {
                 self.endpoints.remove(&id);
+                self.audited.remove(&id);
                 if let Err(error) = self.datapath.remove_policy(id) {
                     tracing::warn!(%error, endpoint = id, "policy map not removed");
                 }
                 // The one who asked may be gone: nothing to tell then.
                 let _ = done.send(Ok(()));
             }
+            Order::Audit(id, audit, done) => {
+                // The one who asked may be gone: nothing to tell then.
+                let _ = done.send(self.set_audit(id, audit));
+            }
             Order::Restored => self.restored = true,
         }
+    }
+
+    fn set_audit(&mut self, id: u16, audit: bool) -> Result<(), Error> {
+        let Some(realized) = self.endpoints.get_mut(&id) else {
+            return Err(Error::Unknown { id });
+        };
+        let options = self.datapath.options();
+        let written = if audit {
+            options.upsert(&id, &EndpointOptions { policy_audit: true })
+        } else {
+            options.remove(&id).map(drop)
+        };
+        written.map_err(|error| Error::Map { id, cause: error.to_string() })?;
+        realized.audit = audit;
+        if audit { self.audited.insert(id) } else { self.audited.remove(&id) };
+        tracing::info!(endpoint = id, audit, "policy audit mode changed");
+        Ok(())
     }
 
     /// Makes every map say what is wanted: first what is new everywhere, then the ipcache, then
@@ -271,7 +323,8 @@ impl Worker {
             match plan.write(realized, &self.datapath) {
                 Ok(()) => self.plans.push(plan),
                 Err(error) => {
-                    plan.fail(realized, &self.datapath, &error);
+                    let lockdown = self.enforcer.0.settings.lockdown;
+                    plan.fail(realized, &self.datapath, lockdown, &error);
                     failures.insert(*id, error);
                 }
             }

@@ -1,50 +1,85 @@
-//! Talks to the agent over its unix socket.
+//! Talks to an agent: over the unix socket of this node, or through a pod of the cluster.
 
+use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt as _, Empty};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
 
-/// The agent of this node.
-#[derive(Debug)]
+use crate::cluster::AgentPod;
+
+/// Where agents listen, if nothing else is said.
+pub(crate) const SOCKET: &str = "/var/run/cilium/cilium.sock";
+/// More than the largest map as JSON; what is longer than this comes from something else.
+const LONGEST: usize = 1 << 30;
+
+/// An agent.
+#[derive(Debug, Clone)]
 pub(crate) struct Agent {
-    socket: PathBuf,
+    place: Place,
+    patience: Duration,
+    debug: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Socket(PathBuf),
+    Pod(AgentPod),
 }
 
 impl Agent {
     /// The agent behind a socket such as `unix:///var/run/cilium/cilium.sock`.
     pub(crate) fn new(host: &str) -> anyhow::Result<Self> {
-        let path = match host.split_once("://") {
-            Some(("unix", path)) => path,
-            Some((scheme, _)) => {
-                bail!("--host {host:?}: {scheme} is not possible, only unix://PATH")
-            }
-            None => host,
-        };
-        Ok(Self { socket: path.into() })
+        Ok(Self::at(Place::Socket(socket(host)?)))
+    }
+
+    /// The agent in this pod.
+    pub(crate) fn in_pod(pod: AgentPod) -> Self {
+        Self::at(Place::Pod(pod))
+    }
+
+    fn at(place: Place) -> Self {
+        Self { place, patience: Duration::from_secs(30), debug: false }
+    }
+
+    /// How long it may take to answer.
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Whether to tell what is asked of it.
+    pub(crate) fn debug(mut self, debug: bool) -> Self {
+        self.debug = debug;
+        self
+    }
+
+    /// Its node, or the socket.
+    pub(crate) fn name(&self) -> String {
+        match &self.place {
+            Place::Socket(path) => path.display().to_string(),
+            Place::Pod(pod) => pod.node.clone(),
+        }
     }
 
     /// The answer to `path`, as JSON; nothing where there is no such thing.
     pub(crate) async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        let answer = self.ask(path).await?;
-        let status = answer.status();
-        let body =
-            answer.into_body().collect().await.context("read the agent's answer")?.to_bytes();
-        if status == StatusCode::NOT_FOUND {
-            return Ok(None);
+        let (status, body) = self.send(Method::GET, path, None).await?;
+        match status {
+            StatusCode::NOT_FOUND => Ok(None),
+            status if status.is_success() => {
+                serde_json::from_slice(&body).context("read the agent's answer").map(Some)
+            }
+            status => bail!("{}", refusal(status, &body)),
         }
-        if !status.is_success() {
-            bail!("the agent answers {status}: {}", String::from_utf8_lossy(&body).trim());
-        }
-        serde_json::from_slice(&body).context("read the agent's answer").map(Some)
     }
 
     /// The answer to `path`, which is there.
@@ -52,49 +87,173 @@ impl Agent {
         self.find(path).await?.with_context(|| format!("the agent has no {path}"))
     }
 
+    /// Has something changed: the answer, empty or JSON.
+    pub(crate) async fn change(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Value> {
+        let (status, answer) = self.send(method, path, body).await?;
+        if !status.is_success() {
+            bail!("{}", refusal(status, &answer));
+        }
+        Ok(serde_json::from_slice(&answer).unwrap_or_default())
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let whole = async {
+            let answer = self.ask(method, path, body).await?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+            let body = body.map_err(|error| anyhow::anyhow!("read the agent's answer: {error}"))?;
+            Ok((status, body.to_bytes()))
+        };
+        let answer = tokio::time::timeout(self.patience, whole).await;
+        answer.unwrap_or_else(|_| {
+            bail!(
+                "cilium: daemon unreachable: {} did not answer within {:?}",
+                self.name(),
+                self.patience
+            )
+        })
+    }
+
     /// An answer that goes on.
     pub(crate) async fn stream(&self, path: &str) -> anyhow::Result<Incoming> {
-        let answer = self.ask(path).await?;
-        if !answer.status().is_success() {
-            bail!("the agent answers {}", answer.status());
+        let answer = tokio::time::timeout(self.patience, self.ask(Method::GET, path, None)).await;
+        let answer = answer.with_context(|| format!("{} does not answer", self.name()))??;
+        let status = answer.status();
+        if !status.is_success() {
+            let body = Limited::new(answer.into_body(), 1 << 16).collect().await;
+            bail!("{}", refusal(status, &body.map(|body| body.to_bytes()).unwrap_or_default()));
         }
         Ok(answer.into_body())
     }
 
-    async fn ask(&self, path: &str) -> anyhow::Result<hyper::Response<Incoming>> {
-        let connect =
-            tokio::time::timeout(Duration::from_secs(30), UnixStream::connect(&self.socket));
-        let stream = match connect.await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => bail!("{}", self.unreachable(&error)),
-            Err(_) => {
-                bail!("cilium: daemon unreachable: {} does not answer", self.socket.display())
-            }
-        };
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        let request = Request::get(path)
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<hyper::Response<Incoming>> {
+        if self.debug {
+            eprintln!("{}: {method} {path}", self.name());
+        }
+        let body = body.map(ToString::to_string).unwrap_or_default();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
             .header(http::header::HOST, "localhost")
-            .body(Empty::<Bytes>::new())?;
-        sender.send_request(request).await.context("ask the agent")
+            .body(Full::new(Bytes::from(body)))
+            .with_context(|| format!("ask for {path}"))?;
+        let json = http::HeaderValue::from_static("application/json");
+        request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+        match &self.place {
+            Place::Socket(path) => {
+                let stream = match UnixStream::connect(path).await {
+                    Ok(stream) => stream,
+                    Err(error) => bail!("{}", unreachable(path, &error)),
+                };
+                let (mut sender, connection) =
+                    hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+                tokio::spawn(connection);
+                sender.send_request(request).await.context("ask the agent")
+            }
+            Place::Pod(pod) => {
+                let (stream, held) = pod.connect().await?;
+                let (mut sender, connection) =
+                    hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+                tokio::spawn(async move {
+                    // A connection that breaks is told where the answer is read.
+                    let _ = connection.await;
+                    drop(held);
+                });
+                sender.send_request(request).await.with_context(|| {
+                    format!(
+                        "ask the agent in pod {}: its `cilia relay` ended; look at \
+                         kubectl -n {} exec {} -- cilia status",
+                        pod.name, pod.namespace, pod.name
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// The path in `unix://PATH`.
+pub(crate) fn socket(host: &str) -> anyhow::Result<PathBuf> {
+    match host.split_once("://") {
+        Some(("unix", path)) => Ok(path.into()),
+        Some((scheme, _)) => bail!("--host {host:?}: {scheme} is not possible, only unix://PATH"),
+        None => Ok(host.into()),
+    }
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    match text.trim() {
+        "" => format!("the agent answers {status}"),
+        text => format!("the agent answers {status}: {text}"),
+    }
+}
+
+/// Why the agent can't be reached, and what to do.
+pub(crate) fn unreachable(socket: &std::path::Path, error: &std::io::Error) -> String {
+    let socket = socket.display();
+    match error.kind() {
+        ErrorKind::NotFound => format!(
+            "cilium: daemon unreachable: no agent runs here ({socket} does not exist). \
+             Run this on a node, in the agent's pod (kubectl -n kube-system exec ds/cilium -- cilia ...), \
+             or with --kubeconfig FILE to ask all agents of a cluster"
+        ),
+        ErrorKind::PermissionDenied => {
+            format!("cilium: daemon unreachable: {socket} may be used by root and its group only")
+        }
+        ErrorKind::ConnectionRefused => format!(
+            "cilium: daemon unreachable: nobody listens on {socket}: the agent has stopped, or it is \
+             starting. Look at kubectl -n kube-system get pods -l k8s-app=cilium -o wide"
+        ),
+        _ => format!("cilium: daemon unreachable: {socket}: {error}"),
+    }
+}
+
+/// A name as a part of a path.
+pub(crate) fn segment(name: &str) -> String {
+    let mut encoded = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+                encoded.push(char::from(byte));
+            }
+            // Writing to a text can't fail.
+            other => _ = write!(encoded, "%{other:02X}"),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Agent, segment};
+
+    #[tokio::test]
+    async fn says_what_to_do_where_no_agent_is() {
+        let agent = Agent::new("unix:///nowhere/cilium.sock").expect("a socket");
+        let error = agent.get("/v1/healthz").await.expect_err("nobody there").to_string();
+        assert!(error.starts_with("cilium: daemon unreachable: no agent runs here"), "{error}");
+        assert!(error.contains("kubectl -n kube-system exec"), "{error}");
+        assert!(Agent::new("tcp://10.0.0.1").is_err());
     }
 
-    /// Why the agent can't be reached, and what to do.
-    fn unreachable(&self, error: &std::io::Error) -> String {
-        let socket = self.socket.display();
-        match error.kind() {
-            ErrorKind::NotFound => format!(
-                "cilium: daemon unreachable: no agent runs here ({socket} does not exist). \
-                 Run this on a node or in the agent's pod: \
-                 kubectl -n kube-system exec ds/cilium -- cilia ..."
-            ),
-            ErrorKind::PermissionDenied => {
-                format!(
-                    "cilium: daemon unreachable: {socket} may be used by root and its group only"
-                )
-            }
-            _ => format!("cilium: daemon unreachable: {socket}: {error}"),
-        }
+    #[test]
+    fn names_fit_into_paths() {
+        assert_eq!(segment("pod-name:shop/web 1"), "pod-name:shop%2Fweb%201");
+        assert_eq!(segment("../é?"), "..%2F%C3%A9%3F");
     }
 }

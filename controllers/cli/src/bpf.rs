@@ -1,12 +1,14 @@
 //! `cilia bpf`: what the kernel's maps hold.
 
+mod conntrack;
+mod lb;
 mod policy;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cilia_policy::l4::protocol;
 use serde_json::{Value, json};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, segment};
 use crate::identity;
 use crate::output::{Format, items, text};
 use crate::table::Table;
@@ -15,22 +17,28 @@ use crate::table::Table;
 pub(crate) enum Command {
     /// Addresses and their identities
     #[command(subcommand)]
-    Ipcache(List),
+    Ipcache(Ipcache),
     /// Policies of endpoints
     #[command(subcommand)]
     Policy(policy::Command),
     /// Connections
     #[command(subcommand)]
-    Ct(Ct),
+    Ct(conntrack::Command),
     /// Local addresses
     #[command(subcommand)]
     Endpoint(List),
     /// Services
     #[command(subcommand)]
-    Lb(Lb),
+    Lb(lb::Command),
+    /// Nodes that packets are tunnelled to (they are in the ipcache: there is no map of tunnels)
+    #[command(subcommand)]
+    Tunnel(List),
     /// Counters
     #[command(subcommand)]
     Metrics(List),
+    /// Settings of the programs
+    #[command(subcommand)]
+    Config(List),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -40,31 +48,24 @@ pub(crate) enum List {
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Ct {
-    /// Every connection
-    List {
-        /// Whose: global
-        #[arg(default_value = "global", value_parser = ["global"])]
-        whose: String,
+pub(crate) enum Ipcache {
+    /// Every entry
+    List,
+    /// The entry that decides about an address
+    Get {
+        /// An address
+        address: String,
     },
-}
-
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Lb {
-    /// Frontends and their backends
-    List {
-        /// Frontends by reverse-NAT id
-        #[arg(long, conflicts_with = "backends")]
-        revnat: bool,
-        /// Backends by id
-        #[arg(long)]
-        backends: bool,
+    /// The entries that cover an address, or are in a prefix
+    Match {
+        /// An address or a prefix
+        prefix: String,
     },
 }
 
 async fn map(agent: &Agent, name: &str) -> anyhow::Result<Vec<Value>> {
     let map = agent
-        .find(&format!("/v1/map/{name}"))
+        .find(&format!("/v1/map/{}", segment(name)))
         .await?
         .with_context(|| format!("there is no map {name}"))?;
     Ok(items(&map["entries"]).to_vec())
@@ -88,7 +89,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let (header, rows) = match command {
         Command::Policy(command) => return policy::run(agent, command, format).await,
-        Command::Ct(Ct::List { .. }) => return connections(agent, format).await,
+        Command::Ct(command) => return conntrack::run(agent, command, format).await,
         Command::Metrics(List::List) => {
             let entries = map(agent, "cilium_metrics").await?;
             if let Some(format) = format {
@@ -97,26 +98,22 @@ pub(crate) async fn run(
             metrics(&entries).print();
             return Ok(());
         }
-        Command::Ipcache(List::List) => {
-            (["IP PREFIX/ADDRESS", "IDENTITY"], ipcache(&map(agent, "cilium_ipcache_v2").await?))
+        Command::Ipcache(command) => {
+            let entries = map(agent, "cilium_ipcache_v2").await?;
+            (["IP PREFIX/ADDRESS", "IDENTITY"], ipcache(&chosen(command, entries)?))
         }
         Command::Endpoint(List::List) => {
             (["IP ADDRESS", "LOCAL ENDPOINT INFO"], endpoint(&map(agent, "cilium_lxc").await?))
         }
-        Command::Lb(Lb::List { revnat: true, .. }) => {
-            let entries =
-                maps(agent, &["cilium_lb4_reverse_nat", "cilium_lb6_reverse_nat"]).await?;
-            (["ID", "SERVICE ADDRESS"], rev_nat(&entries))
+        Command::Tunnel(List::List) => {
+            (["TUNNEL", "VALUE"], tunnels(&map(agent, "cilium_ipcache_v2").await?))
         }
-        Command::Lb(Lb::List { backends: true, .. }) => {
-            let entries =
-                maps(agent, &["cilium_lb4_backends_v3", "cilium_lb6_backends_v3"]).await?;
-            (["BACKEND ID", "SERVICE ADDRESS"], backends(&entries))
+        Command::Config(List::List) => {
+            let entries = map(agent, "cilium_node_config").await?;
+            let row = |one: &Value| (text(&one["key"]), vec![text(&one["value"])]);
+            (["KEY", "VALUE"], entries.iter().map(row).collect())
         }
-        Command::Lb(Lb::List { .. }) => {
-            let header = ["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"];
-            (header, service(&services(agent).await?))
-        }
+        Command::Lb(command) => lb::rows(agent, command).await?,
     };
     show(header, rows, format)
 }
@@ -140,21 +137,37 @@ fn show(header: [&str; 2], rows: Rows, format: Option<&Format>) -> anyhow::Resul
     Ok(())
 }
 
-async fn connections(agent: &Agent, format: Option<&Format>) -> anyhow::Result<()> {
-    let names = [
-        "cilium_ct4_global",
-        "cilium_ct_any4_global",
-        "cilium_ct6_global",
-        "cilium_ct_any6_global",
-    ];
-    let entries = maps(agent, &names).await?;
-    if let Some(format) = format {
-        return format.print(&Value::Array(entries));
+/// The entries that a command is about.
+fn chosen(command: &Ipcache, entries: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+    use ipnet::IpNet;
+    let net = |text: &str| {
+        let host = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
+        text.parse::<IpNet>().ok().or_else(host)
+    };
+    let (wanted, one) = match command {
+        Ipcache::List => return Ok(entries),
+        Ipcache::Get { address } => (address, true),
+        Ipcache::Match { prefix } => (prefix, false),
+    };
+    let Some(asked) = net(wanted) else {
+        bail!("{wanted:?} is neither an address nor a prefix");
+    };
+    let mut found: Vec<(u8, Value)> = entries
+        .into_iter()
+        .filter_map(|entry| {
+            let has = net(&text(&entry["cidr"]))?;
+            let fits = has.contains(&asked) || (!one && asked.contains(&has));
+            fits.then(|| (has.prefix_len(), entry))
+        })
+        .collect();
+    found.sort_by_key(|(length, _)| *length);
+    if one {
+        found.drain(..found.len().saturating_sub(1));
     }
-    for entry in &entries {
-        println!("{}", connection(entry));
+    if found.is_empty() {
+        bail!("the ipcache has no entry for {wanted}");
     }
-    Ok(())
+    Ok(found.into_iter().map(|(_, entry)| entry).collect())
 }
 
 fn ipcache(entries: &[Value]) -> Rows {
@@ -172,6 +185,15 @@ fn ipcache(entries: &[Value]) -> Rows {
         (text(&entry["cidr"]), vec![value])
     };
     entries.iter().map(row).collect()
+}
+
+/// The prefixes behind each node.
+fn tunnels(entries: &[Value]) -> Rows {
+    let mut by_node = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for entry in entries.iter().filter(|entry| !entry["tunnelendpoint"].is_null()) {
+        by_node.entry(text(&entry["tunnelendpoint"])).or_default().push(text(&entry["cidr"]));
+    }
+    by_node.into_iter().collect()
 }
 
 fn endpoint(entries: &[Value]) -> Rows {
@@ -195,80 +217,15 @@ fn endpoint(entries: &[Value]) -> Rows {
     entries.iter().map(row).collect()
 }
 
-fn rev_nat(entries: &[Value]) -> Rows {
-    let row = |entry: &Value| (text(&entry["id"]), vec![ends(&entry["ip"], &entry["port"])]);
-    entries.iter().map(row).collect()
-}
-
-fn backends(entries: &[Value]) -> Rows {
-    let row = |entry: &Value| {
-        let place = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
-        (text(&entry["id"]), vec![place])
-    };
-    entries.iter().map(row).collect()
-}
-
-/// Frontends and slots, with their backends' addresses.
-async fn services(agent: &Agent) -> anyhow::Result<Vec<Value>> {
-    let backends = maps(agent, &["cilium_lb4_backends_v3", "cilium_lb6_backends_v3"]).await?;
-    let mut services = maps(agent, &["cilium_lb4_services_v2", "cilium_lb6_services_v2"]).await?;
-    for service in &mut services {
-        let found = backends.iter().find(|backend| backend["id"] == service["backend"]).cloned();
-        service["address"] = json!(found);
-    }
-    Ok(services)
-}
-
-fn service(entries: &[Value]) -> Rows {
-    let mut rows = Rows::new();
-    for entry in entries {
-        let frontend = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
-        let (rev_nat, slot) = (text(&entry["revnat"]), text(&entry["slot"]));
-        let backend = &entry["address"];
-        let value = if slot == "0" {
-            let nowhere = if text(&entry["ip"]).contains(':') { "[::]:0" } else { "0.0.0.0:0" };
-            format!("{nowhere} ({rev_nat}) (0) [ClusterIP, non-routable]")
-        } else if backend.is_null() {
-            format!("backend {} not found", text(&entry["backend"]))
-        } else {
-            let place = ends(&backend["ip"], &backend["port"]);
-            format!("{place}/{} ({rev_nat}) ({slot})", named(&backend["proto"]))
-        };
-        match rows.last_mut() {
-            Some((last, values)) if *last == frontend => values.push(value),
-            _ => rows.push((frontend, vec![value])),
-        }
-    }
-    rows
-}
-
 fn metrics(entries: &[Value]) -> Table {
+    let members = ["reason", "direction", "packets", "bytes", "line", "file"];
     let mut table = Table::new(5);
-    table.row(["REASON", "DIRECTION", "PACKETS", "BYTES"]);
-    for entry in entries {
-        table.row(["reason", "direction", "packets", "bytes"].map(|member| text(&entry[member])));
-    }
+    table.row(members.map(str::to_uppercase));
+    let mut rows: Vec<[String; 6]> =
+        entries.iter().map(|entry| members.map(|member| text(&entry[member]))).collect();
+    rows.sort();
+    rows.into_iter().for_each(|row| table.row(row));
     table
-}
-
-/// A connection in Cilium's words.
-fn connection(entry: &Value) -> String {
-    format!(
-        "{} {} {} -> {} expires={} RxFlagsSeen=0x{:02x} TxFlagsSeen=0x{:02x} Flags=[ {}{}] RevNAT={} SourceSecurityID={} \
-         BackendID={}",
-        named(&entry["proto"]),
-        text(&entry["direction"]),
-        ends(&entry["source"], &entry["source_port"]),
-        ends(&entry["destination"], &entry["destination_port"]),
-        text(&entry["expires"]),
-        entry["rx_flags"].as_u64().unwrap_or(0),
-        entry["tx_flags"].as_u64().unwrap_or(0),
-        if entry["closing"].as_bool() == Some(true) { "Closing " } else { "" },
-        if entry["established"].as_bool() == Some(true) { "SeenNonSyn " } else { "" },
-        text(&entry["revnat"]),
-        text(&entry["identity"]),
-        text(&entry["backend"]),
-    )
 }
 
 fn ends(address: &Value, port: &Value) -> String {
@@ -288,10 +245,23 @@ fn named(proto: &Value) -> String {
     protocol::name(number(proto)).map_or_else(|| text(proto), str::to_owned)
 }
 
+/// An answer of keys and values, for programs.
+fn pairs(entries: &[Value], is_key: impl Fn(&str) -> bool) -> Value {
+    let pair = |entry: &Value| {
+        let (key, value): (Vec<_>, Vec<_>) =
+            entry.as_object().into_iter().flatten().partition(|(name, _)| is_key(name));
+        let object = |members: Vec<(&String, &Value)>| -> Value {
+            Value::Object(members.into_iter().map(|(n, v)| (n.clone(), v.clone())).collect())
+        };
+        json!({"Key": object(key), "Value": object(value)})
+    };
+    entries.iter().map(pair).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::ipcache;
-    use serde_json::json;
+    use super::{Ipcache, chosen, endpoint, ipcache, metrics, tunnels};
+    use serde_json::{Value, json};
 
     #[test]
     fn tables_read_as_habits_expect() {
@@ -303,5 +273,42 @@ mod tests {
         let remote = "identity=4711 encryptkey=0 tunnelendpoint=192.168.0.2 flags=hastunnel";
         assert_eq!(rows[0], ("10.0.1.7/32".to_owned(), vec![remote.to_owned()]));
         assert_eq!(rows[1].1, ["identity=1 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>"]);
+        assert_eq!(tunnels(&entries), [("192.168.0.2".to_owned(), vec!["10.0.1.7/32".to_owned()])]);
+        let pod = json!({"ip": "10.0.0.2", "id": 7, "identity": 4711, "ifindex": 12, "mac": "0A:00:00:00:00:01", "nodemac": "0A:00:00:00:00:02"});
+        let want = "id=7     sec_id=4711  flags=0x0000 ifindex=12  mac=0A:00:00:00:00:01 nodemac=0A:00:00:00:00:02 parent_ifindex=0";
+        assert_eq!(endpoint(&[pod, json!({"ip": "10.0.0.1", "host": true})])[0].1, [want]);
+    }
+
+    #[test]
+    fn the_longest_prefix_decides() {
+        let entry = |cidr: &str| json!({"cidr": cidr});
+        let all = || ["0.0.0.0/0", "10.0.0.0/8", "10.0.1.7/32", "fd00::/8"].map(entry).to_vec();
+        let cidrs = |command: &Ipcache| -> Option<Vec<Value>> {
+            Some(chosen(command, all()).ok()?.into_iter().map(|one| one["cidr"].clone()).collect())
+        };
+        let get = |address: &str| cidrs(&Ipcache::Get { address: address.into() });
+        assert_eq!(get("10.0.1.7"), Some(vec![json!("10.0.1.7/32")]));
+        assert_eq!(get("10.0.1.8"), Some(vec![json!("10.0.0.0/8")]));
+        assert_eq!(get("fe80::1"), None);
+        assert_eq!(get("web"), None);
+        let around = cidrs(&Ipcache::Match { prefix: "10.0.0.0/16".into() }).expect("entries");
+        assert_eq!(around, ["0.0.0.0/0", "10.0.0.0/8", "10.0.1.7/32"]);
+    }
+
+    #[test]
+    fn counters_are_sorted() {
+        let entry = |reason: &str, direction: &str| json!({"reason": reason, "direction": direction, "packets": 1, "bytes": 60, "line": 0, "file": ""});
+        let want = "\
+REASON          DIRECTION   PACKETS   BYTES   LINE   FILE
+Policy denied   INGRESS     1         60      0
+Success         EGRESS      1         60      0
+Success         INGRESS     1         60      0
+";
+        let entries = [
+            entry("Success", "INGRESS"),
+            entry("Policy denied", "INGRESS"),
+            entry("Success", "EGRESS"),
+        ];
+        assert_eq!(metrics(&entries).render(), want);
     }
 }

@@ -1,25 +1,59 @@
 //! `cilia endpoint`.
 
-use anyhow::Context as _;
-use serde_json::Value;
+mod one;
 
-use crate::agent::Agent;
+use anyhow::Context as _;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, segment};
 use crate::output::{Format, items, text};
 use crate::table::Table;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// All endpoints of this node
+    /// All endpoints of the node
     List {
         /// Leave the header out
         #[arg(long)]
         no_headers: bool,
     },
-    /// One endpoint, by number or by a name such as pod-name:NAMESPACE/NAME
+    /// One endpoint, or those with all of these labels
     Get {
-        /// The endpoint
-        id: String,
+        #[command(flatten)]
+        which: Option<Id>,
+        /// Labels such as k8s:app=web
+        #[arg(short, long, value_delimiter = ',', conflicts_with = "id")]
+        labels: Vec<String>,
     },
+    /// How an endpoint came to be as it is
+    Log(Id),
+    /// Whether an endpoint is well
+    #[command(alias = "healthz")]
+    Health(Id),
+    /// The labels that make an endpoint's identity
+    Labels(Id),
+    /// An endpoint's settings
+    Config(Id),
+    /// Takes an endpoint off the network, until its pod is made anew
+    Disconnect(Id),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Id {
+    /// Its number, or a name such as pod-name:NAMESPACE/NAME, container-id:ID, ipv4:ADDRESS
+    id: String,
+}
+
+impl Id {
+    fn path(&self, below: &str) -> String {
+        format!("/v1/endpoint/{}{below}", segment(&self.id))
+    }
+
+    async fn get(&self, agent: &Agent, below: &str) -> anyhow::Result<Value> {
+        let found = agent.find(&self.path(below)).await?;
+        found.with_context(|| format!("no endpoint {} on this node", self.id))
+    }
 }
 
 pub(crate) async fn run(
@@ -29,22 +63,62 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     match command {
         Command::List { no_headers } => {
-            let mut endpoints = agent.get("/v1/endpoint").await?;
-            if let Some(list) = endpoints.as_array_mut() {
-                list.sort_by_key(|endpoint| endpoint["id"].as_u64());
+            let endpoints = sorted(agent.get("/v1/endpoint").await?);
+            match format {
+                Some(format) => format.print(&endpoints),
+                None => {
+                    list(items(&endpoints), !no_headers).print();
+                    Ok(())
+                }
             }
-            if let Some(format) = format {
-                return format.print(&endpoints);
+        }
+        Command::Get { which, labels } => {
+            let endpoints = match which {
+                Some(id) => json!([id.get(agent, "").await?]),
+                None if labels.is_empty() => {
+                    anyhow::bail!("name an endpoint, or --labels that it has")
+                }
+                None => {
+                    let path = format!("/v1/endpoint?labels={}", segment(&labels.join(",")));
+                    sorted(agent.get(&path).await?)
+                }
+            };
+            if items(&endpoints).is_empty() {
+                anyhow::bail!("no endpoint of this node has all of these labels");
             }
-            list(items(&endpoints), !no_headers).print();
+            format.unwrap_or(&Format::Json).print(&endpoints)
+        }
+        Command::Log(id) => show(&id.get(agent, "/log").await?, format, one::log),
+        Command::Health(id) => show(&id.get(agent, "/healthz").await?, format, one::health),
+        Command::Labels(id) => show(&id.get(agent, "/labels").await?, format, one::labels),
+        Command::Config(id) => show(&id.get(agent, "/config").await?, format, one::config),
+        Command::Disconnect(id) => {
+            agent.change(Method::DELETE, &id.path(""), None).await?;
+            println!("Endpoint {} successfully disconnected", id.id);
             Ok(())
         }
-        Command::Get { id } => {
-            let endpoint = agent.find(&format!("/v1/endpoint/{id}")).await?;
-            let endpoint = endpoint.with_context(|| format!("no endpoint {id} on this node"))?;
-            format.unwrap_or(&Format::Json).print(&Value::Array(vec![endpoint]))
+    }
+}
+
+fn show(
+    value: &Value,
+    format: Option<&Format>,
+    table: impl Fn(&Value) -> Table,
+) -> anyhow::Result<()> {
+    match format {
+        Some(format) => format.print(value),
+        None => {
+            table(value).print();
+            Ok(())
         }
     }
+}
+
+fn sorted(mut endpoints: Value) -> Value {
+    if let Some(list) = endpoints.as_array_mut() {
+        list.sort_by_key(|endpoint| endpoint["id"].as_u64());
+    }
+    endpoints
 }
 
 fn list(endpoints: &[Value], headers: bool) -> Table {
@@ -64,13 +138,7 @@ fn list(endpoints: &[Value], headers: bool) -> Table {
     }
     for endpoint in endpoints {
         let status = &endpoint["status"];
-        let enabled = text(&status["policy"]["realized"]["policy-enabled"]);
-        let policy = |direction: &str| match enabled.as_str() {
-            "" | "unknown" => "Unknown",
-            "both" => "Enabled",
-            one if one == direction => "Enabled",
-            _ => "Disabled",
-        };
+        let [ingress, egress] = enforcement(&text(&status["policy"]["realized"]["policy-enabled"]));
         let identity = match text(&status["identity"]["id"]) {
             none if none.is_empty() => "<no label id>".to_owned(),
             number => number,
@@ -85,8 +153,8 @@ fn list(endpoints: &[Value], headers: bool) -> Table {
         let mut labels = labels.into_iter();
         table.row([
             text(&endpoint["id"]),
-            policy("ingress").to_owned(),
-            policy("egress").to_owned(),
+            ingress.to_owned(),
+            egress.to_owned(),
             identity,
             labels.next().unwrap_or_default(),
             address("ipv6"),
@@ -100,6 +168,21 @@ fn list(endpoints: &[Value], headers: bool) -> Table {
     table
 }
 
+/// What is enforced at ingress and at egress.
+fn enforcement(enabled: &str) -> [&'static str; 2] {
+    const AUDIT: &str = "Disabled (Audit)";
+    match enabled {
+        "both" => ["Enabled", "Enabled"],
+        "ingress" => ["Enabled", "Disabled"],
+        "egress" => ["Disabled", "Enabled"],
+        "none" => ["Disabled", "Disabled"],
+        "audit-both" => [AUDIT, AUDIT],
+        "audit-ingress" => [AUDIT, "Disabled"],
+        "audit-egress" => ["Disabled", AUDIT],
+        _ => ["Unknown", "Unknown"],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::list;
@@ -107,17 +190,23 @@ mod tests {
 
     #[test]
     fn a_label_in_a_row() {
-        let endpoint = json!({"id": 12, "status": {"state": "ready",
-            "identity": {"id": 4711, "labels": ["k8s:b=2", "k8s:a=1"]},
-            "networking": {"addressing": [{"ipv4": "10.0.0.1", "ipv6": "fd00::1"}]},
-            "policy": {"realized": {"policy-enabled": "ingress"}}}});
-        let text = list(&[endpoint], false).render();
-        let words: Vec<Vec<&str>> =
-            text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(
-            words[0],
-            ["12", "Enabled", "Disabled", "4711", "k8s:a=1", "fd00::1", "10.0.0.1", "ready"]
-        );
-        assert_eq!(words[1], ["k8s:b=2"]);
+        let endpoints = [
+            json!({"id": 12, "status": {"state": "ready",
+                "identity": {"id": 4711, "labels": ["k8s:b=2", "k8s:a=1"]},
+                "networking": {"addressing": [{"ipv4": "10.0.0.1", "ipv6": "fd00::1"}]},
+                "policy": {"realized": {"policy-enabled": "ingress"}}}}),
+            json!({"id": 7, "status": {"state": "waiting-for-identity",
+                "networking": {"addressing": [{"ipv4": "10.0.0.2"}]},
+                "policy": {"realized": {"policy-enabled": "audit-both"}}}}),
+        ];
+        let want = "\
+ENDPOINT   POLICY (ingress)   POLICY (egress)    IDENTITY        LABELS (source:key[=value])   IPv6      IPv4       STATUS
+           ENFORCEMENT        ENFORCEMENT
+12         Enabled            Disabled           4711            k8s:a=1                       fd00::1   10.0.0.1   ready
+                                                                 k8s:b=2
+7          Disabled (Audit)   Disabled (Audit)   <no label id>   no labels                               10.0.0.2   waiting-for-identity
+";
+        assert_eq!(list(&endpoints, true).render(), want);
+        assert!(!list(&endpoints, false).render().contains("ENDPOINT"));
     }
 }

@@ -1,95 +1,212 @@
-//! The part of `JSONPath` that people use: `{.a.b}`, `{.a[0]}`, `{.a[*].b}`, `{["odd.name"]}`.
+//! Decides what a `JSONPath` template finds, as kubectl's does.
+//!
+//! Text outside of braces is copied. Inside: `{.a.b}`, `{.a[0]}`, `{.a[-1]}`, `{.a[0:2]}`,
+//! `{.a[*].b}`, `{..b}`, `{['odd.name']}`, `{.a[?(@.b=="c")].d}`, `{"\n"}`, `{range .a[*]}...{end}`.
+
+mod parse;
 
 use serde_json::Value;
 
-/// Where to look in an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Path(Vec<Step>);
+use crate::output::text;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A template.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Text(String),
+    Path(Path),
+    Range(Path, Vec<Part>),
+}
+
+/// Where to look.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Path(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq)]
 enum Step {
-    Member(String),
-    Index(usize),
+    Members(Vec<String>),
+    Index(i64),
+    Slice(Option<i64>, Option<i64>),
     Each,
+    Everywhere,
+    Filter(Path, Option<(Compare, Value)>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compare {
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+/// How deep `..` looks: nothing that an agent answers comes near it.
+const DEEPEST: usize = 64;
+
+impl Template {
+    /// Reads a template; a path alone may leave its braces out.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        parse::template(text).map(Self)
+    }
+
+    /// What it says of a value.
+    pub fn show(&self, value: &Value) -> String {
+        let mut shown = String::new();
+        show(&self.0, value, &mut shown);
+        shown
+    }
+}
+
+fn show(parts: &[Part], value: &Value, shown: &mut String) {
+    for part in parts {
+        match part {
+            Part::Text(text) => shown.push_str(text),
+            Part::Path(path) => {
+                let found: Vec<String> = path.find(value).into_iter().map(text).collect();
+                shown.push_str(&found.join(" "));
+            }
+            Part::Range(path, inner) => {
+                path.find(value).into_iter().for_each(|one| show(inner, one, shown));
+            }
+        }
+    }
 }
 
 impl Path {
-    /// Reads a path, with or without braces.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let inner =
-            text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
-        let (mut steps, mut rest) = (Vec::new(), inner);
-        while !rest.is_empty() {
-            if let Some(after) = rest.strip_prefix('[') {
-                let (index, after) =
-                    after.split_once(']').ok_or_else(|| format!("{text:?}: [ without ]"))?;
-                rest = after;
-                let name = index.trim_matches(['"', '\'']);
-                steps.push(match index.parse() {
-                    Ok(number) => Step::Index(number),
-                    Err(_) if index == "*" => Step::Each,
-                    Err(_) if name.len() < index.len() => Step::Member(name.into()),
-                    Err(_) => {
-                        return Err(format!(
-                            "{text:?}: [{index}] is neither a number, nor *, nor a quoted name"
-                        ));
-                    }
-                });
-                continue;
-            }
-            let after = rest
-                .strip_prefix('.')
-                .ok_or_else(|| format!("{text:?}: a path begins with a dot"))?;
-            let end = after.find(['.', '[']).unwrap_or(after.len());
-            match &after[..end] {
-                "" => {}
-                "*" => steps.push(Step::Each),
-                name => steps.push(Step::Member(name.into())),
-            }
-            rest = &after[end..];
-        }
-        Ok(Self(steps))
-    }
-
-    /// What is there, separated by blanks.
-    pub fn show(&self, value: &Value) -> String {
-        let found = self.0.iter().fold(vec![value], |found, step| {
+    fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+        self.0.iter().fold(vec![value], |found, step| {
             found.into_iter().flat_map(|value| step.of(value)).collect()
-        });
-        found.into_iter().map(crate::output::text).collect::<Vec<_>>().join(" ")
+        })
     }
 }
 
 impl Step {
     fn of<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         match (self, value) {
-            (Self::Member(name), value) => value.get(name).into_iter().collect(),
-            (Self::Index(index), value) => value.get(index).into_iter().collect(),
-            (Self::Each, Value::Array(items)) => items.iter().collect(),
-            (Self::Each, Value::Object(members)) => members.values().collect(),
-            (Self::Each, _) => Vec::new(),
+            (Self::Members(names), value) => names.iter().filter_map(|n| value.get(n)).collect(),
+            (Self::Index(index), Value::Array(list)) => {
+                place(*index, list.len()).and_then(|at| list.get(at)).into_iter().collect()
+            }
+            (Self::Slice(from, to), Value::Array(list)) => {
+                let at = |index: i64| place(index, list.len()).unwrap_or(0).min(list.len());
+                let (from, to) = (from.map_or(0, at), to.map_or(list.len(), at));
+                list.get(from..to).unwrap_or_default().iter().collect()
+            }
+            (Self::Each, value) => children(value),
+            (Self::Everywhere, value) => {
+                let mut found = Vec::new();
+                everywhere(value, &mut found, 0);
+                found
+            }
+            (Self::Filter(path, test), value) => {
+                let passes = |one: &&Value| {
+                    let found = path.find(one);
+                    match test {
+                        None => !found.is_empty(),
+                        Some((compare, wanted)) => {
+                            found.iter().any(|found| compare.holds(found, wanted))
+                        }
+                    }
+                };
+                children(value).into_iter().filter(passes).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn children(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(members) => members.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn everywhere<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
+    found.push(value);
+    if depth < DEEPEST {
+        children(value).into_iter().for_each(|child| everywhere(child, found, depth + 1));
+    }
+}
+
+/// Where in a list of this length; negative numbers count from its end.
+fn place(index: i64, length: usize) -> Option<usize> {
+    let from_end = i64::try_from(length).ok()?.checked_add(index)?;
+    usize::try_from(if index < 0 { from_end } else { index }).ok()
+}
+
+impl Compare {
+    fn holds(self, found: &Value, wanted: &Value) -> bool {
+        use std::cmp::Ordering;
+        let order = match (found, wanted) {
+            (Value::Number(found), Value::Number(wanted)) => {
+                found.as_f64().partial_cmp(&wanted.as_f64())
+            }
+            (Value::String(found), Value::String(wanted)) => Some(found.cmp(wanted)),
+            _ => (found == wanted).then_some(Ordering::Equal),
+        };
+        match self {
+            Self::Equal => order == Some(Ordering::Equal),
+            Self::Unequal => order != Some(Ordering::Equal),
+            Self::Less => order == Some(Ordering::Less),
+            Self::AtMost => order.is_some_and(Ordering::is_le),
+            Self::More => order == Some(Ordering::Greater),
+            Self::AtLeast => order.is_some_and(Ordering::is_ge),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Path;
+    use super::Template;
     use serde_json::json;
 
     #[test]
     fn finds_what_people_look_for() {
-        let value = json!({"status": {"items": [{"id": 1}, {"id": 2}]}, "odd.name": "x"});
+        let value = json!({
+            "status": {"items": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 3}]},
+            "odd.name": "x",
+        });
         let cases = [
             ("{.status.items[1].id}", "2"),
-            ("{.status.items[*].id}", "1 2"),
+            ("{$.status.items[1].id}", "2"),
+            (".status.items[1].id", "2"),
+            ("{.status.items[-1].id}", "3"),
+            ("{.status.items[0:2].id}", "1 2"),
+            ("{.status.items[1:].id}", "2 3"),
+            ("{.status.items[*].id}", "1 2 3"),
+            ("{.status.items[7].id}", ""),
+            ("{..name}", "a b"),
             ("{['odd.name']}", "x"),
+            (r"{.odd\.name}", "x"),
+            ("{.status.items[0]['id','name']}", "1 a"),
+            ("{.status.items[?(@.id>1)].id}", "2 3"),
+            (r#"{.status.items[?(@.name=="b")].id}"#, "2"),
+            ("{.status.items[?(@.name != 'b')].id}", "1"),
+            ("{.status.items[?(@.name)].id}", "1 2"),
             ("{.status.none}", ""),
-            ("{.}", r#"{"status":{"items":[{"id":1},{"id":2}]},"odd.name":"x"}"#),
+            ("id={.status.items[0].id}!", "id=1!"),
+            (r#"{range .status.items[*]}{.id}{"\t"}{.name}{"\n"}{end}"#, "1\ta\n2\tb\n3\t\n"),
+            ("{.odd}", ""),
         ];
         for (path, want) in cases {
-            assert_eq!(Path::parse(path).expect(path).show(&value), want, "{path}");
+            assert_eq!(Template::parse(path).expect(path).show(&value), want, "{path}");
         }
-        assert!(Path::parse("{.a[").is_err() && Path::parse("a").is_err());
+        let whole = Template::parse("{.}").expect("{.}").show(&json!({"a": 1}));
+        assert_eq!(whole, r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_path() {
+        for bad in
+            ["{.a[", "{.a", "{range .a[*]}", "{end}", "{.a[x]}", "{.a[?(@.b==)]}", "{'a}", "}"]
+        {
+            assert!(Template::parse(bad).is_err(), "{bad}");
+        }
     }
 }

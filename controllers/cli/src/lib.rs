@@ -3,6 +3,8 @@
 //! The operator's commands print with it, too.
 #![forbid(unsafe_code)]
 
-pub mod jsonpath;
+#[macro_use]
 pub mod output;
+
+pub mod jsonpath;
 pub mod table;

@@ -1,51 +1,69 @@
-//! The command line: asks the agent of this node, and shows the answer as Cilium's tools do.
+//! The command line: asks agents, on their node or through the cluster, and shows the answers as
+//! Cilium's tools do.
 #![forbid(unsafe_code)]
 
+// `print!` and `println!` are those of the library: see its `output`.
+#[macro_use]
+extern crate cilia_cli;
+
+mod access;
 mod agent;
 mod bpf;
+mod cluster;
 mod config;
 mod endpoint;
+mod feature;
 mod identity;
+mod ip;
+mod map;
 mod metrics;
 mod monitor;
 mod node;
+mod paint;
 mod policy;
+mod relay;
 mod service;
 mod status;
+mod sysdump;
+mod version;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use agent::Agent;
 use cilia_cli::{output, table};
-use output::Format;
 
-/// Looks into the agent of this node: endpoints, identities, policies, maps, events.
+use access::{Access, Reach, each};
+use agent::{Agent, SOCKET};
+use output::{Choice, Format};
+
+/// Looks into Cilia's agents: endpoints, identities, policies, maps, events.
+///
+/// On a node, and in the agent's pod, it asks the agent there. Elsewhere it asks every agent of
+/// the cluster that the kubeconfig means.
 #[derive(Debug, Parser)]
-#[command(name = "cilia", version, disable_help_subcommand = true)]
+#[command(name = "cilia", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 struct Arguments {
-    /// The agent's socket
-    #[arg(
-        short = 'H',
-        long,
-        global = true,
-        env = "CILIUM_SOCK",
-        default_value = "unix:///var/run/cilium/cilium.sock"
-    )]
-    host: String,
-    /// Answer as json, yaml or jsonpath='{.path}'
+    #[command(flatten)]
+    access: Access,
+    /// Answer as json, yaml, jsonpath='{.path}' or table
     #[arg(short, long, global = true, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<Choice>,
     #[command(subcommand)]
     command: Command,
 }
 
+/// The status of the program, by what it found.
+const EXIT_CODES: &str = "Exit status: 0 if all is well, 1 if something is wrong or could not be \
+                          found or reached, 2 if the command line can't be understood.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// How the agent is
+    /// How the agent is; from a workstation, how the cluster is
     Status(status::Arguments),
-    /// Endpoints of this node
+    /// Endpoints of the node
     #[command(subcommand)]
     Endpoint(endpoint::Command),
     /// Identities of the cluster
@@ -53,7 +71,7 @@ enum Command {
     Identity(identity::Command),
     /// Addresses and their identities
     #[command(subcommand)]
-    Ip(identity::IpCommand),
+    Ip(ip::Command),
     /// Nodes of the cluster
     #[command(subcommand)]
     Node(node::Command),
@@ -63,9 +81,12 @@ enum Command {
     /// Policies in use
     #[command(subcommand)]
     Policy(policy::Command),
-    /// The kernel's maps
+    /// The kernel's maps, decoded
     #[command(subcommand)]
     Bpf(bpf::Command),
+    /// The kernel's maps as such
+    #[command(subcommand)]
+    Map(map::Command),
     /// Events as they happen
     Monitor(monitor::Arguments),
     /// The agent's settings
@@ -73,13 +94,29 @@ enum Command {
     /// The agent's metrics
     #[command(subcommand)]
     Metrics(metrics::Command),
-    /// The version
-    Version,
+    /// Encryption between nodes
+    #[command(subcommand)]
+    Encrypt(feature::Encrypt),
+    /// BGP
+    #[command(subcommand)]
+    Bgp(feature::Bgp),
+    /// Collects what it takes to find a fault into one file
+    Sysdump(sysdump::Arguments),
+    /// The versions of this program and of the agent
+    Version(version::Arguments),
     /// A script that completes this command in a shell
     Completion {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Writes manual pages, one for each command
+    Man {
+        /// Where to
+        folder: PathBuf,
+    },
+    /// Passes its input on to the agent and the answer back
+    #[command(hide = true)]
+    Relay,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -94,33 +131,82 @@ async fn main() -> ExitCode {
     }
 }
 
+/// What needs no agent, or more than one.
 async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { host, output, command } = arguments;
-    let agent = Agent::new(&host)?;
-    let format = output.as_ref();
-    match command {
-        Command::Status(arguments) => return status::run(&agent, &arguments, format).await,
-        Command::Endpoint(command) => endpoint::run(&agent, &command, format).await?,
-        Command::Identity(command) => identity::run(&agent, &command, format).await?,
-        Command::Ip(command) => identity::run_ip(&agent, &command, format).await?,
-        Command::Node(command) => node::run(&agent, &command, format).await?,
-        Command::Service(command) => service::run(&agent, &command, format).await?,
-        Command::Policy(command) => return policy::run(&agent, &command, format).await,
-        Command::Bpf(command) => bpf::run(&agent, &command, format).await?,
-        Command::Monitor(arguments) => monitor::run(&agent, &arguments).await?,
-        Command::Config(arguments) => config::run(&agent, &arguments, format).await?,
-        Command::Metrics(command) => metrics::run(&agent, &command, format).await?,
-        Command::Version => {
-            println!("Client: {} {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
-        }
+    let Arguments { access, output, command } = arguments;
+    let format = output.as_ref().and_then(|choice| choice.0.as_ref());
+    match &command {
         Command::Completion { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Arguments::command(),
-                "cilia",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "cilia", &mut script);
+            print!("{}", String::from_utf8_lossy(&script));
+        }
+        Command::Man { folder } => {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("make the folder {}", folder.display()))?;
+            clap_mangen::generate_to(Arguments::command(), folder)
+                .with_context(|| format!("write manual pages to {}", folder.display()))?;
+        }
+        Command::Relay => relay::run(access.host.as_deref().unwrap_or(SOCKET))?,
+        Command::Status(arguments) => return status::run(&access, arguments, format).await,
+        Command::Monitor(arguments) => return monitor::run(&access, arguments, format).await,
+        Command::Sysdump(arguments) => return sysdump::run(&access, arguments).await,
+        Command::Version(arguments) => return version::run(&access, arguments, format).await,
+        _ => {
+            let reach = access.reach().await?;
+            let one = matches!(reach, Reach::Here(_)) || access.node.is_some();
+            let agents = access.agents(&reach).await?;
+            return each(&agents, one, format, async |agent, format| {
+                ask(agent, &command, format).await
+            })
+            .await;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What one agent can answer.
+async fn ask(
+    agent: &Agent,
+    command: &Command,
+    format: Option<&Format>,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Endpoint(command) => endpoint::run(agent, command, format).await?,
+        Command::Identity(command) => identity::run(agent, command, format).await?,
+        Command::Ip(command) => ip::run(agent, command, format).await?,
+        Command::Node(command) => node::run(agent, command, format).await?,
+        Command::Service(command) => service::run(agent, command, format).await?,
+        Command::Policy(command) => return policy::run(agent, command, format).await,
+        Command::Bpf(command) => bpf::run(agent, command, format).await?,
+        Command::Map(command) => map::run(agent, command, format).await?,
+        Command::Config(arguments) => config::run(agent, arguments, format).await?,
+        Command::Metrics(command) => metrics::run(agent, command, format).await?,
+        Command::Encrypt(command) => feature::encrypt(agent, command, format).await?,
+        Command::Bgp(command) => feature::bgp(agent, command, format).await?,
+        // `run` has dealt with the others.
+        _ => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Arguments;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        clap_mangen::generate_to(Arguments::command(), folder.path()).expect("pages");
+        for page in ["cilia.1", "cilia-status.1", "cilia-endpoint-list.1", "cilia-monitor.1"] {
+            assert!(folder.path().join(page).is_file(), "{page}");
+        }
+    }
 }

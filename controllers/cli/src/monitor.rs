@@ -1,18 +1,25 @@
-//! `cilia monitor`: events as they happen.
+//! `cilia monitor`: events as they happen, of one agent or of all.
 
-use std::io::Write as _;
+mod packet;
+mod show;
 
-use anyhow::Context as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use crate::agent::Agent;
-use crate::output::text;
+use crate::access::{Access, Reach};
+use crate::agent::{Agent, segment};
+use crate::output::{Format, text};
+use show::Show;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only events of this type; may be given more than once
-    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = ["drop", "trace", "policy-verdict"])]
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
     types: Vec<String>,
     /// Only from these endpoints
     #[arg(long, value_name = "ENDPOINT", value_delimiter = ',')]
@@ -23,46 +30,174 @@ pub(crate) struct Arguments {
     /// Only from or to these endpoints
     #[arg(long, value_name = "ENDPOINT", value_delimiter = ',')]
     related_to: Vec<u16>,
+    /// Only from or to these pods
+    #[arg(long, value_name = "[NAMESPACE/]POD", value_delimiter = ',')]
+    pod: Vec<String>,
+    /// Only from or to these identities
+    #[arg(long, value_name = "IDENTITY", value_delimiter = ',')]
+    identity: Vec<u32>,
+    /// Only what was forwarded, dropped, or would have been dropped
+    #[arg(long, value_delimiter = ',', value_parser = ["forwarded", "dropped", "audit"])]
+    verdict: Vec<String>,
+    /// Only from or to these ports
+    #[arg(long, value_delimiter = ',')]
+    port: Vec<u16>,
     /// Everything that is known of each event, as JSON
     #[arg(short, long)]
     json: bool,
-    /// With the time of each event
+    /// Numbers instead of the names of reserved identities
     #[arg(short, long)]
-    verbose: bool,
+    numeric: bool,
+    /// With the time and the parts of the packet; twice: with its bytes too
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// With the packet's first bytes
+    #[arg(long)]
+    hex: bool,
+    /// Ends when the agent does, instead of waiting for the next one
+    #[arg(long)]
+    once: bool,
 }
 
-pub(crate) async fn run(agent: &Agent, arguments: &Arguments) -> anyhow::Result<()> {
-    let mut body = agent.stream(&path(arguments)).await?;
+/// The field's types of events; those that this datapath does not have never come.
+const TYPES: [&str; 8] =
+    ["agent", "capture", "debug", "drop", "l7", "policy-verdict", "trace", "trace-sock"];
+/// How long to wait for an agent that went away.
+const WAITS: [Duration; 4] = [
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+/// The longest line that is taken for an event.
+const LONGEST: usize = 1 << 20;
+
+pub(crate) async fn run(
+    access: &Access,
+    arguments: &Arguments,
+    format: Option<&Format>,
+) -> anyhow::Result<ExitCode> {
+    let reach = access.reach().await?;
+    let named = matches!(reach, Reach::There(_)) && access.node.is_none();
+    let agents = access.agents(&reach).await?;
+    let show = Show {
+        json: arguments.json || matches!(format, Some(Format::Json)),
+        format: format.filter(|format| !matches!(format, Format::Json)),
+        verbose: arguments.verbose > 0,
+        hex: arguments.hex || arguments.verbose > 1,
+        named,
+    };
     eprintln!("Press Ctrl-C to quit");
-    let mut pending = Vec::new();
+    let mut follow: FuturesUnordered<_> =
+        agents.iter().map(|agent| follow(agent, arguments, &show)).collect();
+    let all = async {
+        while let Some(ended) = follow.next().await {
+            ended?;
+        }
+        Ok::<_, anyhow::Error>(ExitCode::SUCCESS)
+    };
+    tokio::select! {
+        ended = all => ended,
+        _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Follows an agent and those that come after it.
+async fn follow(agent: &Agent, arguments: &Arguments, show: &Show<'_>) -> anyhow::Result<()> {
+    let path = path(arguments);
+    let (mut heard, mut failures) = (false, 0);
+    loop {
+        match listen(agent, &path, show, heard).await {
+            Ok(()) if arguments.once => return Ok(()),
+            // What was never there is an error; what goes away comes back.
+            Err(error) if !heard || arguments.once => return Err(error),
+            ended => {
+                if failures == 0 {
+                    let why = ended.err().map(|error| format!(": {error:#}")).unwrap_or_default();
+                    eprintln!(
+                        "{}: the agent went away; waiting for the next one{why}",
+                        agent.name()
+                    );
+                }
+            }
+        }
+        loop {
+            tokio::time::sleep(WAITS[failures.min(WAITS.len() - 1)]).await;
+            if agent.find("/v1/healthz?brief=true").await.is_ok() {
+                failures = 0;
+                break;
+            }
+            failures += 1;
+        }
+        heard = true;
+    }
+}
+
+/// Shows an agent's events until it ends.
+async fn listen(agent: &Agent, path: &str, show: &Show<'_>, again: bool) -> anyhow::Result<()> {
+    let mut body = agent.stream(path).await?;
+    let name = agent.name();
+    let mut lines = Lines::default();
+    if again {
+        eprintln!("{name}: the agent is back");
+    }
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.context("the agent ended the connection")?.into_data() else {
-            continue;
-        };
-        pending.extend_from_slice(&data);
-        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = pending.drain(..=end).collect();
-            if !show(&line, arguments) {
-                return Ok(());
+        // The agent went away in the middle of it: that is its end.
+        let Ok(frame) = frame else { return Ok(()) };
+        let Ok(data) = frame.into_data() else { continue };
+        for line in lines.add(&data) {
+            let Ok(event) = serde_json::from_slice::<Value>(&line) else { continue };
+            match text(&event["type"]).as_str() {
+                "start" => eprintln!("{}", text(&event["line"])),
+                "lost" => eprintln!(
+                    "{} events lost: they came faster than they could be shown",
+                    text(&event["count"])
+                ),
+                _ => show.event(&name, event)?,
             }
         }
     }
     Ok(())
 }
 
+/// Puts lines together that come in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(Vec<u8>);
+
+impl Lines {
+    /// The lines that end in this piece.
+    pub(crate) fn add(&mut self, data: &[u8]) -> Vec<Vec<u8>> {
+        let mut lines = Vec::new();
+        let mut rest = data;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            self.0.extend_from_slice(&rest[..end]);
+            lines.push(std::mem::take(&mut self.0));
+            rest = &rest[end + 1..];
+        }
+        if self.0.len() + rest.len() <= LONGEST {
+            self.0.extend_from_slice(rest);
+        }
+        lines
+    }
+}
+
 fn path(arguments: &Arguments) -> String {
-    let numbers = |name: &str, list: &[u16]| {
-        (!list.is_empty()).then(|| {
-            format!("{name}={}", list.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
-        })
-    };
-    let types =
-        (!arguments.types.is_empty()).then(|| format!("type={}", arguments.types.join(",")));
+    fn list<T: ToString>(name: &str, list: &[T]) -> Option<String> {
+        let words: Vec<String> = list.iter().map(|one| segment(&one.to_string())).collect();
+        (!list.is_empty()).then(|| format!("{name}={}", words.join(",")))
+    }
+    let flag = |name: &str, on: bool| on.then(|| format!("{name}=true"));
     let query: Vec<String> = [
-        types,
-        numbers("from", &arguments.from),
-        numbers("to", &arguments.to),
-        numbers("related-to", &arguments.related_to),
+        list("type", &arguments.types),
+        list("from", &arguments.from),
+        list("to", &arguments.to),
+        list("related-to", &arguments.related_to),
+        list("pod", &arguments.pod),
+        list("identity", &arguments.identity),
+        list("verdict", &arguments.verdict),
+        list("port", &arguments.port),
+        flag("numeric", arguments.numeric),
+        flag("bytes", arguments.hex || arguments.verbose > 0),
     ]
     .into_iter()
     .flatten()
@@ -70,24 +205,51 @@ fn path(arguments: &Arguments) -> String {
     format!("/v1/monitor?{}", query.join("&"))
 }
 
-/// Prints an event. False if nobody reads any more.
-fn show(line: &[u8], arguments: &Arguments) -> bool {
-    let mut out = std::io::stdout().lock();
-    if arguments.json {
-        return out.write_all(line).and_then(|()| out.flush()).is_ok();
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::{Lines, path};
+    use crate::{Arguments, Command};
+
+    #[test]
+    fn filters_are_passed_on() {
+        let cases: &[(&[&str], &str)] = &[
+            (&[], "/v1/monitor?"),
+            (
+                &["-t", "drop", "--type", "trace", "--from", "1,2", "-n"],
+                "/v1/monitor?type=drop,trace&from=1,2&numeric=true",
+            ),
+            (
+                &[
+                    "--pod",
+                    "shop/web",
+                    "--verdict",
+                    "dropped",
+                    "--port",
+                    "80",
+                    "--identity",
+                    "9",
+                    "-vv",
+                ],
+                "/v1/monitor?pod=shop%2Fweb&identity=9&verdict=dropped&port=80&bytes=true",
+            ),
+        ];
+        for (words, want) in cases {
+            let words = ["cilia", "monitor"].iter().chain(words.iter());
+            let Command::Monitor(arguments) = Arguments::try_parse_from(words).expect(want).command
+            else {
+                panic!("{want}")
+            };
+            assert_eq!(path(&arguments), *want);
+        }
     }
-    let Ok(event) = serde_json::from_slice::<Value>(line) else { return true };
-    if event["type"] == "lost" {
-        eprintln!(
-            "{} events lost: they came faster than they could be shown",
-            text(&event["count"])
-        );
-        return true;
+
+    #[test]
+    fn lines_come_in_pieces() {
+        let mut lines = Lines::default();
+        assert!(lines.add(b"{\"a\"").is_empty());
+        assert_eq!(lines.add(b":1}\n{}\n{"), [b"{\"a\":1}".to_vec(), b"{}".to_vec()]);
+        assert_eq!(lines.add(b"}\n"), [b"{}".to_vec()]);
     }
-    let time = if arguments.verbose {
-        format!("{:.3} ", event["time"].as_f64().unwrap_or(0.0))
-    } else {
-        String::new()
-    };
-    writeln!(out, "{time}{}", text(&event["line"])).and_then(|()| out.flush()).is_ok()
 }

@@ -1,4 +1,8 @@
-//! `cilia status`.
+//! `cilia status`: how the agent of this node is or, from elsewhere, how the cluster is.
+
+mod cluster;
+mod diagnosis;
+mod text;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -6,9 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use serde_json::Value;
 
+use crate::access::{Access, Reach, duration};
 use crate::agent::Agent;
-use crate::output::{Format, items, text};
-use crate::table::Table;
+use crate::output::{Format, items, text as words};
+use crate::paint::Paint;
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
@@ -16,38 +21,85 @@ pub(crate) struct Arguments {
     /// One line: OK, or what is wrong
     #[arg(long)]
     brief: bool,
-    /// Allocated addresses too
-    #[arg(long)]
-    all_addresses: bool,
     /// Everything
     #[arg(long)]
     verbose: bool,
+    /// Allocated addresses too
+    #[arg(long)]
+    all_addresses: bool,
+    /// Controllers that are well too
+    #[arg(long)]
+    all_controllers: bool,
+    /// Every node's health
+    #[arg(long)]
+    all_nodes: bool,
+    /// Every redirect of the proxy
+    #[arg(long)]
+    all_redirects: bool,
+    /// Remote clusters that are ready too
+    #[arg(long)]
+    all_clusters: bool,
+    /// Parts of the agent that are well too
+    #[arg(long)]
+    all_health: bool,
+    /// Whether it is wrong if the agent can't reach the API server
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    require_k8s_connectivity: bool,
+    /// How long an agent may take to answer
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    timeout: Duration,
     /// Wait until all is well
     #[arg(long)]
     wait: bool,
-    /// How long to wait, in seconds
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    wait_duration: u64,
+    /// How long to wait
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    wait_duration: Duration,
+    /// Don't list what runs on each node
+    #[arg(long)]
+    no_nodes: bool,
 }
 
-/// How often the agent is asked while it is waited for.
-const POLL: Duration = Duration::from_millis(500);
+/// How often is asked while it is waited.
+const POLL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(
+    access: &Access,
+    arguments: &Arguments,
+    format: Option<&Format>,
+) -> anyhow::Result<ExitCode> {
+    match access.reach().await? {
+        Reach::Here(agent) => one(&agent, arguments, format).await,
+        Reach::There(cluster) if access.node.is_some() => {
+            let agents = cluster.agents(access.node.as_deref()).await?;
+            match agents.as_slice() {
+                [agent] => one(&agent.clone().debug(access.debug), arguments, format).await,
+                _ => bail!("no agent there"),
+            }
+        }
+        Reach::There(cluster) => cluster::run(&cluster, arguments, format).await,
+    }
+}
+
+/// The status of one agent.
+async fn one(
     agent: &Agent,
     arguments: &Arguments,
     format: Option<&Format>,
 ) -> anyhow::Result<ExitCode> {
-    let deadline = Instant::now() + Duration::from_secs(arguments.wait_duration);
+    let agent = agent.clone().patience(arguments.timeout);
+    let path = if arguments.require_k8s_connectivity {
+        "/v1/healthz"
+    } else {
+        "/v1/healthz?require-k8s-connectivity=false"
+    };
+    let deadline = Instant::now() + arguments.wait_duration;
     let status = loop {
-        match agent.get("/v1/healthz").await {
+        match agent.get(path).await {
             Ok(status) if !arguments.wait || fault(&status).is_none() => break status,
             Ok(status) if Instant::now() >= deadline => {
-                bail!(
-                    "still not well after {} s: {}",
-                    arguments.wait_duration,
-                    fault(&status).unwrap_or_default()
-                )
+                let fault = fault(&status).unwrap_or_default();
+                bail!("still not well after {:?}: {fault}", arguments.wait_duration)
             }
             Err(error) if !arguments.wait || Instant::now() >= deadline => {
                 if arguments.brief {
@@ -63,117 +115,64 @@ pub(crate) async fn run(
     } else if arguments.brief {
         println!("{}", fault(&status).unwrap_or_else(|| "OK".into()));
     } else {
-        print!("{}", render(&status, arguments.all_addresses || arguments.verbose));
+        let all = arguments.verbose;
+        let shown = text::Shown {
+            addresses: all || arguments.all_addresses,
+            controllers: all || arguments.all_controllers,
+            nodes: all || arguments.all_nodes,
+            redirects: all || arguments.all_redirects,
+            clusters: all || arguments.all_clusters,
+            health: all || arguments.all_health,
+            verbose: all,
+        };
+        print!("{}", text::render(&status, shown, std::time::SystemTime::now()));
     }
     Ok(if fault(&status).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The first thing that isn't well.
 fn fault(status: &Value) -> Option<String> {
-    let parts = [("kvstore", "kvstore"), ("kubernetes", "kubernetes"), ("cilium", "cilium")];
-    parts.into_iter().find_map(|(member, name)| {
-        let part = status.get(member)?;
-        let state = text(&part["state"]);
+    let parts = [
+        ("kvstore", "kvstore", &status["kvstore"]),
+        ("container-runtime", "container runtime", &status["container-runtime"]),
+        ("kubernetes", "kubernetes", &status["kubernetes"]),
+        ("cilium", "cilium", &status["cilium"]),
+        ("cluster", "cilium-health", &status["cluster"]["ciliumHealth"]),
+    ];
+    let part = parts.into_iter().find_map(|(_, name, part)| {
+        let state = words(&part["state"]);
         matches!(state.as_str(), "Warning" | "Failure")
-            .then(|| format!("error in {name}: {}", text(&part["msg"])))
+            .then(|| format!("error in {name}: {}", words(&part["msg"])))
+    });
+    part.or_else(|| {
+        items(&status["controllers"]).iter().find_map(|controller| {
+            let state = &controller["status"];
+            (state["consecutive-failure-count"].as_u64().unwrap_or(0) > 0).then(|| {
+                format!(
+                    "error in controller {}: {}",
+                    words(&controller["name"]),
+                    words(&state["last-failure-msg"])
+                )
+            })
+        })
     })
 }
 
-fn render(status: &Value, addresses: bool) -> String {
-    let mut table = Table::new(2);
-    let mut line = |label: &str, content: String| table.row([format!("{label}:"), content]);
-    let state = |part: &Value| {
-        format!("{}   {}", text(&part["state"]), text(&part["msg"])).trim_end().to_owned()
-    };
-    for (member, label) in [("kvstore", "KVStore"), ("container-runtime", "ContainerRuntime")] {
-        if let Some(part) = status.get(member) {
-            line(label, state(part));
-        }
-    }
-    if let Some(kubernetes) = status.get("kubernetes") {
-        line("Kubernetes", state(kubernetes));
-        let mut kinds: Vec<String> =
-            items(&kubernetes["k8s-api-versions"]).iter().map(text).collect();
-        kinds.sort_unstable();
-        if !kinds.is_empty() {
-            line("Kubernetes APIs", format!("{kinds:?}"));
-        }
-    }
-    let mode = |member: &str| status.get(member).map(|part| text(&part["mode"]));
-    for (member, label) in [
-        ("kube-proxy-replacement", "KubeProxyReplacement"),
-        ("host-firewall", "Host firewall"),
-        ("cni-chaining", "CNI Chaining"),
-    ] {
-        if let Some(mode) = mode(member) {
-            line(label, mode);
-        }
-    }
-    line("Cilium", state(&status["cilium"]));
-    if let Some(monitor) = status.get("nodeMonitor") {
-        let lost = monitor["lost"].as_u64().unwrap_or(0);
-        let unknown = monitor["unknown"].as_u64().unwrap_or(0);
-        let (cpus, pages) = (text(&monitor["cpus"]), text(&monitor["npages"]));
-        let bytes = text(&monitor["pagesize"]);
-        line(
-            "NodeMonitor",
-            format!("Listening for events on {cpus} CPUs with {pages}x{bytes} of shared memory"),
-        );
-        if lost + unknown > 0 {
-            line("", format!("{lost} events lost, {unknown} unknown notifications"));
-        }
-    }
-    line("IPAM", text(&status["ipam"]["status"]));
-    if addresses {
-        line("Allocated addresses", String::new());
-        for family in ["ipv4", "ipv6"] {
-            for (address, owner) in status["ipam"][family].as_object().into_iter().flatten() {
-                line("", format!("  {address} ({})", text(owner)));
-            }
-        }
-    }
-    let routing = &status["routing"];
-    let network =
-        match (text(&routing["inter-host-routing-mode"]), text(&routing["tunnel-protocol"])) {
-            (mode, protocol) if mode == "Tunnel" => format!("Tunnel [{protocol}]"),
-            (mode, _) => mode,
-        };
-    line(
-        "Routing",
-        format!("Network: {network}   Host: {}", text(&routing["intra-host-routing-mode"])),
-    );
-    line("Attach Mode", text(&status["attach-mode"]).to_uppercase());
-    line("Device Mode", text(&status["datapath-mode"]));
-    let masquerading = &status["masquerading"];
-    let protocols = &masquerading["enabled-protocols"];
-    let on = |value: &Value| if value.as_bool() == Some(true) { "Enabled" } else { "Disabled" };
-    line(
-        "Masquerading",
-        match masquerading["enabled"].as_bool() {
-            Some(true) => format!(
-                "IPTables [IPv4: {}, IPv6: {}]",
-                on(&protocols["ipv4"]),
-                on(&protocols["ipv6"])
-            ),
-            _ => "Disabled".into(),
-        },
-    );
-    if let Some(range) = status.get("identity-range") {
-        let (least, most) = (text(&range["min-identity"]), text(&range["max-identity"]));
-        line("Global Identity Range", format!("min {least}, max {most}"));
-    }
-    table.render()
+/// How a line says whether it is well.
+fn state(paint: Paint, well: bool) -> String {
+    if well { paint.good("OK") } else { paint.bad("error") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{fault, render};
+    use super::fault;
     use serde_json::json;
 
     #[test]
     fn says_what_is_wrong_first() {
         let status = |kubernetes: &str, cilium: &str| json!({"kubernetes": {"state": kubernetes, "msg": "1.36"}, "cilium": {"state": cilium, "msg": "ipcache: starting"}});
         assert_eq!(fault(&status("Ok", "Ok")), None);
+        assert_eq!(fault(&status("Disabled", "Ok")), None);
         assert_eq!(
             fault(&status("Ok", "Failure")).as_deref(),
             Some("error in cilium: ipcache: starting")
@@ -182,7 +181,8 @@ mod tests {
             fault(&status("Failure", "Failure")).as_deref(),
             Some("error in kubernetes: 1.36")
         );
-        let text = render(&status("Ok", "Failure"), false);
-        assert!(text.contains("Cilium:         Failure   ipcache: starting\n"), "{text}");
+        let mut controller = status("Ok", "Ok");
+        controller["controllers"] = json!([{"name": "x", "status": {"consecutive-failure-count": 2, "last-failure-msg": "no"}}]);
+        assert_eq!(fault(&controller).as_deref(), Some("error in controller x: no"));
     }
 }

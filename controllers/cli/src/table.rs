@@ -1,4 +1,7 @@
-//! Tables of text: columns as wide as their widest cell, three blanks between them.
+//! Decides how columns of text line up, as Go's tab writer does, which Cilium's tools use.
+//!
+//! A cell with another one behind it is as wide as the widest of its block: the lines above and
+//! below, without a gap, that have such a cell too. Blanks at the ends of lines are left out.
 
 /// Rows of cells, printed at the end.
 #[derive(Debug, Default)]
@@ -20,29 +23,25 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The rows in lines; the last cell of each isn't padded.
+    /// The rows in lines.
     pub fn render(&self) -> String {
+        let mut cells: Vec<Vec<usize>> = self.rows.iter().map(|row| vec![0; row.len()]).collect();
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            // The last cell of a row ends it, and needs no room.
-            let cells = self
-                .rows
-                .iter()
-                .filter(|row| row.len() > column + 1)
-                .map(|row| row[column].chars().count());
-            cells.max().map_or(0, |widest| (widest + PADDING).max(self.narrowest))
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                line.push_str(cell);
-                if column + 1 < row.len() {
-                    let fill = widths[column].saturating_sub(cell.chars().count());
-                    line.extend(std::iter::repeat_n(' ', fill));
-                }
+        for column in 0..columns {
+            let mut first = 0;
+            while first < self.rows.len() {
+                let block = self.rows[first..].iter().take_while(|row| row.len() > column + 1);
+                let widths = block.map(|row| row[column].chars().count() + PADDING);
+                let (lines, width) =
+                    widths.fold((0, self.narrowest), |(n, most), width| (n + 1, most.max(width)));
+                cells[first..first + lines].iter_mut().for_each(|row| row[column] = width);
+                first += lines.max(1);
             }
+        }
+        let mut text = String::new();
+        for (row, widths) in self.rows.iter().zip(&cells) {
+            let line: String =
+                row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
             text.push_str(line.trim_end());
             text.push('\n');
         }
@@ -66,5 +65,21 @@ mod tests {
         table.row(["4711", "k8s:app=web"]);
         table.row(["", "k8s:tier=front"]);
         assert_eq!(table.render(), "ID     LABELS\n4711   k8s:app=web\n       k8s:tier=front\n");
+    }
+
+    #[test]
+    fn a_line_without_the_cell_ends_a_block() {
+        let mut table = Table::new(2);
+        table.row(["KVStore:", "Disabled", ""]);
+        table.row(["Kubernetes:", "Ok", "1.36"]);
+        table.row(["Cilium:", "Ok   0.1.0"]);
+        table.row(["Allocated addresses:"]);
+        table.row(["IPv4 BIG TCP:", "Disabled"]);
+        let want = "KVStore:      Disabled\n\
+                    Kubernetes:   Ok         1.36\n\
+                    Cilium:       Ok   0.1.0\n\
+                    Allocated addresses:\n\
+                    IPv4 BIG TCP:   Disabled\n";
+        assert_eq!(table.render(), want);
     }
 }

@@ -60,6 +60,13 @@ pub struct ConnectionState {
     pub established: bool,
     /// TCP flags seen from the originator and from the peer.
     pub tcp_flags: (u8, u8),
+    /// Packets and bytes, where they are counted.
+    pub counted: (u64, u64),
+    /// Bits of [`cilia_maps::conntrack::entry_flags`].
+    pub flags: u16,
+    /// When each direction was last traced, from the originator and from the peer, in seconds of
+    /// [`Conntrack::now`].
+    pub last_report: (u32, u32),
 }
 
 /// What a garbage collection did.
@@ -105,6 +112,9 @@ fn state(entry: CtEntry) -> ConnectionState {
         closing: entry.flags & (entry_flags::RX_CLOSING | entry_flags::TX_CLOSING) != 0,
         established: entry.flags & entry_flags::SEEN_NON_SYN != 0,
         tcp_flags: (entry.tx_flags_seen, entry.rx_flags_seen),
+        counted: (entry.packets, entry.bytes),
+        flags: entry.flags,
+        last_report: (entry.last_tx_report, entry.last_rx_report),
     }
 }
 

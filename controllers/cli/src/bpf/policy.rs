@@ -132,14 +132,19 @@ fn table(entries: &[Value], labels: &BTreeMap<u64, Vec<String>>, numeric: bool) 
             l4.to_string(),
             "NONE".into(),
             "disabled".into(),
-            "-".into(),
-            "-".into(),
+            counted(&entry["bytes"]),
+            counted(&entry["packets"]),
             l4.lpm_bits().to_string(),
             text(&entry["cookie"]),
         ]);
         shown.for_each(|label| table.row(["", "", &label, "", "", "", "", "", "", ""]));
     }
     table
+}
+
+/// A counter; `-` for an entry that has decided nothing yet, as Cilium shows it.
+fn counted(value: &Value) -> String {
+    if value.is_null() { "-".to_owned() } else { text(value) }
 }
 
 #[cfg(test)]
@@ -154,7 +159,7 @@ mod tests {
     fn denies_come_first_and_labels_have_rows() {
         let entries = [
             json!({"deny": false, "egress": false, "identity": 0, "proto": 0, "port": 0, "port_prefix": 0, "cookie": 0}),
-            json!({"deny": true, "egress": true, "identity": 4711, "proto": 6, "port": 64, "port_prefix": 10, "cookie": 0}),
+            json!({"deny": true, "egress": true, "identity": 4711, "proto": 6, "port": 64, "port_prefix": 10, "cookie": 7, "bytes": 120, "packets": 2}),
         ];
         let labels =
             BTreeMap::from([(4711, vec!["k8s:app=web".to_owned(), "k8s:tier=front".to_owned()])]);
@@ -162,7 +167,9 @@ mod tests {
         let words: Vec<Vec<&str>> =
             text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0][..4], ["Deny", "Egress", "k8s:app=web", "64-127/TCP"]);
+        assert_eq!(words[0][6..], ["120", "2", "18", "7"]);
         assert_eq!(words[1], ["k8s:tier=front"]);
+        assert_eq!(words[2][6..8], ["-", "-"]);
         assert_eq!(words[2][..4], ["Allow", "Ingress", "ANY", "ANY"]);
     }
 }

@@ -1,0 +1,203 @@
+//! Decides whom a command asks: the agent of this node, or agents of a cluster.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use serde_json::{Map, Value};
+
+use crate::agent::{Agent, SOCKET};
+use crate::cluster::{Cluster, Place};
+use crate::output::{Format, Kept, captured};
+
+/// Agents that are asked at the same time.
+pub(crate) const AT_ONCE: usize = 16;
+
+/// Whom to ask.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Whom to ask")]
+pub(crate) struct Access {
+    /// The socket of this node's agent [default: unix:///var/run/cilium/cilium.sock]
+    #[arg(short = 'H', long, global = true, env = "CILIUM_SOCK")]
+    pub(crate) host: Option<String>,
+    /// Only the agent of this node, by way of the Kubernetes API
+    #[arg(long, global = true, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    /// The cluster that this kubeconfig means [default: KUBECONFIG, ~/.kube/config]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, global = true, value_name = "CONTEXT")]
+    pub(crate) context: Option<String>,
+    /// Where the agents' pods are
+    #[arg(long, global = true, value_name = "NAMESPACE", default_value = "kube-system")]
+    pub(crate) namespace: String,
+    /// Tell what is asked of agents
+    #[arg(short = 'D', long, global = true)]
+    pub(crate) debug: bool,
+}
+
+/// Who answers.
+#[derive(Clone)]
+pub(crate) enum Reach {
+    /// The agent of this node.
+    Here(Agent),
+    /// Agents of a cluster.
+    There(Cluster),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Way {
+    Socket(String),
+    Cluster,
+}
+
+impl Access {
+    /// Finds out who answers.
+    pub(crate) async fn reach(&self) -> anyhow::Result<Reach> {
+        Ok(match self.way(Path::new(SOCKET).exists(), kubeconfig_exists()) {
+            Way::Socket(host) => Reach::Here(Agent::new(&host)?.debug(self.debug)),
+            Way::Cluster => Reach::There(self.cluster().await?),
+        })
+    }
+
+    /// The cluster, whether or not there is an agent here.
+    pub(crate) async fn cluster(&self) -> anyhow::Result<Cluster> {
+        let place = Place {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            namespace: self.namespace.clone(),
+        };
+        Cluster::connect(&place).await
+    }
+
+    /// The agents to ask.
+    pub(crate) async fn agents(&self, reach: &Reach) -> anyhow::Result<Vec<Agent>> {
+        Ok(match reach {
+            Reach::Here(agent) => vec![agent.clone()],
+            Reach::There(cluster) => {
+                let agents = cluster.agents(self.node.as_deref()).await?;
+                agents.into_iter().map(|agent| agent.debug(self.debug)).collect()
+            }
+        })
+    }
+
+    /// What was asked for first, then what is here: a socket before a kubeconfig.
+    fn way(&self, socket: bool, kubeconfig: bool) -> Way {
+        let local = || Way::Socket(self.host.clone().unwrap_or_else(|| SOCKET.to_owned()));
+        let named = self.node.is_some() || self.kubeconfig.is_some() || self.context.is_some();
+        match (&self.host, named) {
+            // An environment variable of the agent's pod must not hide what was typed.
+            (_, true) => Way::Cluster,
+            (Some(_), false) => local(),
+            (None, false) if socket || !kubeconfig => local(),
+            (None, false) => Way::Cluster,
+        }
+    }
+}
+
+fn kubeconfig_exists() -> bool {
+    std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty())
+        || std::env::home_dir().is_some_and(|home| home.join(".kube/config").is_file())
+}
+
+/// Asks one agent, or each of several: then every answer has its node's name above it or, in a
+/// format for programs, is a member under that name. Fails if one of them does.
+pub(crate) async fn each(
+    agents: &[Agent],
+    one: bool,
+    format: Option<&Format>,
+    ask: impl AsyncFn(&Agent, Option<&Format>) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    if let ([agent], true) = (agents, one) {
+        return ask(agent, format).await;
+    }
+    let answers = agents.iter().map(|agent| {
+        let ask = &ask;
+        async move {
+            let kept = Kept::default();
+            let keep = format.map(|_| Format::Keep(kept.clone()));
+            let (outcome, text) = captured(ask(agent, keep.as_ref())).await;
+            (agent.name(), outcome, text, kept.take())
+        }
+    });
+    let mut answers = stream::iter(answers).buffered(AT_ONCE);
+    let (mut together, mut code) = (Map::new(), ExitCode::SUCCESS);
+    let mut first = true;
+    while let Some((node, outcome, text, value)) = answers.next().await {
+        match outcome {
+            Ok(outcome) if outcome == ExitCode::SUCCESS => {}
+            Ok(_) => code = ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("{node}: {error:#}");
+                code = ExitCode::FAILURE;
+                continue;
+            }
+        }
+        if format.is_some() {
+            together.insert(node, value);
+        } else {
+            print!("{}==> {node} <==\n{text}", if first { "" } else { "\n" });
+            first = false;
+        }
+    }
+    if let Some(format) = format {
+        format.print(&Value::Object(together))?;
+    }
+    Ok(code)
+}
+
+/// A duration as Go writes it, or a number of seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    cilia_runtime::config::duration::parse(text)
+        .ok_or_else(|| "use a duration such as 30s or 5m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use clap::Parser as _;
+
+    use super::{Way, each};
+    use crate::Arguments;
+    use crate::agent::Agent;
+    use crate::output::captured;
+
+    #[test]
+    fn what_is_asked_for_comes_before_what_is_here() {
+        let socket = |path: &str| Way::Socket(path.into());
+        let cases = [
+            ("a node", &[][..], true, true, socket(super::SOCKET)),
+            ("a workstation", &[], false, true, Way::Cluster),
+            ("neither: the message says what to do", &[], false, false, socket(super::SOCKET)),
+            ("a socket is named", &["--host", "unix:///x"], false, true, socket("unix:///x")),
+            ("a node is named", &["--node", "n1"], true, true, Way::Cluster),
+            ("a context is named", &["--context", "c"], true, false, Way::Cluster),
+        ];
+        for (name, words, has_socket, has_kubeconfig, want) in cases {
+            let words = ["cilia", "version"].iter().chain(words.iter());
+            let arguments = Arguments::try_parse_from(words).expect(name);
+            assert_eq!(arguments.access.way(has_socket, has_kubeconfig), want, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn several_answers_have_their_names() {
+        let agents = ["/a", "/b"].map(|path| Agent::new(path).expect("a socket"));
+        let ask = async |agent: &Agent, _: Option<&crate::output::Format>| {
+            println!("I am {}", agent.name());
+            Ok(if agent.name() == "/b" { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        };
+        let (code, text) = captured(each(&agents, false, None, ask)).await;
+        assert_eq!(text, "==> /a <==\nI am /a\n\n==> /b <==\nI am /b\n");
+        assert_eq!(code.expect("both answered"), ExitCode::FAILURE);
+        let (code, text) = captured(each(&agents[..1], true, None, ask)).await;
+        assert_eq!(text, "I am /a\n");
+        assert_eq!(code.expect("it answered"), ExitCode::SUCCESS);
+    }
+}

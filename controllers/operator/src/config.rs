@@ -7,6 +7,7 @@ use cilia_runtime::config::{Config, Error, Flags, Program};
 use cilia_runtime::leader;
 
 use crate::endpoint_slice::ADAPTIVE_FLAG;
+use crate::http;
 use crate::wiring::{Duty, duties};
 
 /// The Lease of all operators of a cluster.
@@ -15,6 +16,7 @@ pub(crate) const LEASE: &str = "cilium-operator-resource-lock";
 /// The flags that the process itself, the CRD registration and the duties read.
 const BUILT: &[&str] = &[
     ADAPTIVE_FLAG,
+    "auto-create-cilium-pod-ip-pools",
     "ces-max-ciliumendpoints-per-ces",
     "ces-rate-limits",
     "cilium-endpoint-gc-interval",
@@ -26,6 +28,7 @@ const BUILT: &[&str] = &[
     "cluster-pool-ipv4-mask-size",
     "cluster-pool-ipv6-cidr",
     "cluster-pool-ipv6-mask-size",
+    "cmdref",
     "config",
     "config-dir",
     "controller-group-metrics",
@@ -68,12 +71,18 @@ const BUILT: &[&str] = &[
     "operator-api-serve-addr",
     "operator-k8s-client-burst",
     "operator-k8s-client-qps",
+    "operator-prometheus-enable-tls",
     "operator-prometheus-serve-addr",
+    "parallel-alloc-workers",
+    "operator-prometheus-tls-cert-file",
+    "operator-prometheus-tls-client-ca-files",
+    "operator-prometheus-tls-key-file",
     "pod-restart-selector",
     "policy-default-local-cluster",
     "remove-cilium-node-taints",
     "set-cilium-is-up-condition",
     "set-cilium-node-taints",
+    "shell-sock-path",
     "skip-crd-creation",
     "taint-sync-workers",
     "unmanaged-pod-watcher-interval",
@@ -102,6 +111,7 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     check_identities(config)?;
     check_ipam(config)?;
     leader::Settings::new(config, LEASE)?;
+    http::check(config)?;
     for Duty { name, check, .. } in duties() {
         check(config).with_context(|| format!("configuration of {name}"))?;
     }

@@ -1,7 +1,9 @@
 //! Answers probes, scrapes and the operator's small API (operator.md 16.1).
 
+mod access;
 mod samples;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -10,128 +12,141 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use cilia_runtime::config::Config;
-use cilia_runtime::http::{metrics_router, serve as listen};
+use cilia_runtime::http::{self, TlsFiles, metrics_router};
 use cilia_runtime::metrics::Metrics;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::Client;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use access::{DENIED, Operation};
+
 /// Less than the three seconds a kubelet waits for a probe.
-const VERSION_TIMEOUT: Duration = Duration::from_millis(2500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
+
+/// Says whether the kvstore can be used, and if not, why.
+pub(crate) type KvstoreHealth =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// What the API answers from.
+#[derive(Clone)]
+pub(crate) struct Sources {
+    /// For the look at the API server; nothing if Kubernetes is disabled.
+    pub(crate) client: Option<Client>,
+    /// Nothing if the kvstore is not in use.
+    pub(crate) kvstore: Option<KvstoreHealth>,
+    /// The remote clusters, as `/v1/cluster` shows them: a list.
+    pub(crate) clusters: Arc<dyn Fn() -> Value + Send + Sync>,
+    /// All metrics.
+    pub(crate) metrics: Metrics,
+}
+
+impl Sources {
+    /// Without kvstore and remote clusters.
+    pub(crate) fn new(client: Option<Client>, metrics: Metrics) -> Self {
+        Self { client, kvstore: None, clusters: Arc::new(|| json!([])), metrics }
+    }
+}
+
+/// Errors for settings that cannot work.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    access::allowed(config)?;
+    tls_files(config)?;
+    Ok(())
+}
 
 /// Starts the servers; they end with `stop`.
 pub(crate) async fn serve(
     config: &Config,
-    metrics: &Metrics,
-    client: Option<Client>,
+    sources: Sources,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let api = router(client, metrics, config.strings("enable-cilium-operator-server-access"));
-    let addresses = listen(config.string("operator-api-serve-addr"), api, stop).await?;
-    info!(?addresses, "serving the operator's API");
     if config.bool("enable-metrics") {
         let address = config.string("operator-prometheus-serve-addr");
-        let addresses = listen(address, metrics_router(metrics), stop).await?;
-        info!(?addresses, "serving metrics");
+        let router = metrics_router(&sources.metrics);
+        let files = tls_files(config)?;
+        let tls = files.is_some();
+        let addresses = match files {
+            Some(files) => http::serve_tls(address, router, files, stop).await?,
+            None => http::serve(address, router, stop).await?,
+        };
+        info!(?addresses, tls, "serving metrics");
     }
+    let api = router(&sources, &access::allowed(config)?);
+    let addresses = http::serve(config.string("operator-api-serve-addr"), api, stop).await?;
+    info!(?addresses, "serving the operator's API");
     Ok(())
 }
 
-fn router(client: Option<Client>, metrics: &Metrics, allowed: &[String]) -> Router {
-    let health = move || health(client.clone());
-    let metrics = metrics.clone();
-    let samples =
-        move || std::future::ready(Json(samples::of(&metrics.render(), metrics.prefix())));
-    // The alias for probes is not subject to the list of allowed operations.
-    let mut router = Router::new().route("/healthz", get(health.clone()));
-    let denied = || {
-        std::future::ready((
-            StatusCode::FORBIDDEN,
-            "operation not allowed by enable-cilium-operator-server-access",
-        ))
+/// What metrics are served with over TLS; nothing without it.
+fn tls_files(config: &Config) -> Result<Option<TlsFiles>, cilia_runtime::config::Error> {
+    if !config.bool("operator-prometheus-enable-tls") {
+        return Ok(None);
+    }
+    let file = |flag| {
+        let needed = || config.reject(flag, "a file when operator-prometheus-enable-tls is set");
+        config.path(flag).ok_or_else(needed)
     };
-    for (operation, path) in [
-        ("GetHealthz", "/v1/healthz"),
-        ("GetMetrics", "/v1/metrics/"),
-        ("GetCluster", "/v1/cluster"),
-    ] {
-        router = if !is_allowed(operation, allowed) {
-            router.route(path, get(denied))
-        } else if operation == "GetHealthz" {
-            router.route(path, get(health.clone()))
-        } else if operation == "GetMetrics" {
-            router.route(path, get(samples.clone()))
+    let authorities = config.strings("operator-prometheus-tls-client-ca-files");
+    Ok(Some(TlsFiles {
+        certificate: file("operator-prometheus-tls-cert-file")?,
+        key: file("operator-prometheus-tls-key-file")?,
+        client_authorities: authorities.iter().map(Into::into).collect(),
+    }))
+}
+
+fn router(sources: &Sources, allowed: &[Operation]) -> Router {
+    // The alias for probes is not subject to the list of allowed operations.
+    let mut router = Router::new().route("/healthz", answer(Operation::Healthz, sources));
+    for operation in Operation::ALL {
+        let handler = if allowed.contains(&operation) {
+            answer(operation, sources)
         } else {
-            // No remote clusters: there is no cluster mesh yet.
-            router.route(path, get(|| std::future::ready(Json([(); 0]))))
+            get(async || (StatusCode::FORBIDDEN, DENIED))
         };
+        for path in operation.paths() {
+            router = router.route(path, handler.clone());
+        }
     }
     router
 }
 
-fn is_allowed(operation: &str, patterns: &[String]) -> bool {
-    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-        Some(prefix) => operation.starts_with(prefix),
-        None => operation == pattern,
+fn answer(operation: Operation, sources: &Sources) -> axum::routing::MethodRouter {
+    let sources = sources.clone();
+    get(move || {
+        let sources = sources.clone();
+        async move {
+            match operation {
+                Operation::Healthz => health(sources).await,
+                Operation::Metrics => Json(samples::of(&sources.metrics.render())).into_response(),
+                Operation::Cluster => Json((sources.clusters)()).into_response(),
+            }
+        }
     })
 }
 
-async fn health(client: Option<Client>) -> Response {
-    let Some(client) = client else {
+async fn health(sources: Sources) -> Response {
+    let Some(client) = sources.client else {
         return (StatusCode::NOT_IMPLEMENTED, "Kubernetes is disabled").into_response();
     };
-    match tokio::time::timeout(VERSION_TIMEOUT, client.apiserver_version()).await {
-        Ok(Ok(_)) => "ok".into_response(),
-        Ok(Err(error)) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("Kubernetes API server: {error}"))
-                .into_response()
-        }
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "Kubernetes API server: no answer in time")
-            .into_response(),
+    let version =
+        async move { client.apiserver_version().await.map(drop).map_err(|e| e.to_string()) };
+    let mut looks = vec![("Kubernetes API server", version.boxed())];
+    if let Some(kvstore) = sources.kvstore {
+        looks.insert(0, ("kvstore", kvstore()));
+    }
+    let looks = looks.into_iter().map(|(what, look)| async move {
+        let answer = tokio::time::timeout(PROBE_TIMEOUT, look).await;
+        let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        answer.map_err(|error| format!("{what}: {error}"))
+    });
+    match futures::future::try_join_all(looks).await {
+        Ok(_) => "ok".into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{is_allowed, router};
-    use cilia_runtime::metrics::Metrics;
-    use tokio_util::sync::CancellationToken;
-
-    #[test]
-    fn operations_are_allowed_by_name_or_prefix() {
-        let cases: &[(&[&str], bool)] = &[
-            (&["*"], true),
-            (&["Get*"], true),
-            (&["GetHealthz"], true),
-            (&["GetMetrics", "Put*"], false),
-            (&[], false),
-        ];
-        for (patterns, want) in cases {
-            let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-            assert_eq!(is_allowed("GetHealthz", &patterns), *want, "{patterns:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn answers_with_the_right_status() {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let stop = CancellationToken::new();
-        let router = router(None, &Metrics::new("cilium_operator"), &["GetMetrics".into()]);
-        let address = cilia_runtime::http::serve("127.0.0.1:0", router, &stop).await.unwrap()[0];
-        let paths = [
-            ("/healthz", 501),
-            ("/v1/healthz", 403),
-            ("/v1/metrics/", 200),
-            ("/v1/cluster", 403),
-            ("/x", 404),
-        ];
-        for (path, status) in paths {
-            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
-        }
-    }
-}
+mod tests;

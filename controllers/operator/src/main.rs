@@ -1,5 +1,6 @@
 //! The operator: what the cluster needs once, done by the replica that leads.
 
+mod command;
 mod config;
 mod conflicts;
 mod crd_registration;
@@ -15,6 +16,7 @@ mod node_gc;
 mod node_taint;
 mod policy_validation;
 mod process;
+mod shell;
 #[cfg(test)]
 mod trial;
 mod unmanaged_pods;
@@ -33,13 +35,20 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> anyhow::Result<()> {
-    let config = match config::program().start(std::env::args().skip(1), std::env::vars())? {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if command::is_asked_for(&args) {
+        return command::run(args).await;
+    }
+    let config = match config::program().start(args, std::env::vars())? {
         Start::Print(text) => {
             print!("{text}");
             return Ok(());
         }
         Start::Run(config) => *config,
     };
+    if let Some(folder) = config.path("cmdref") {
+        return command::write_reference(&folder);
+    }
     let metrics = Metrics::new("cilium_operator");
     logging::init(&config, &metrics)?;
     metrics.count_groups(config.strings("controller-group-metrics"));

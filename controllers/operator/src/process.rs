@@ -16,7 +16,7 @@ use tracing::info;
 
 use crate::config::LEASE;
 use crate::wiring::{Context, Duty, Leading, duties};
-use crate::{crd_registration, http};
+use crate::{crd_registration, http, shell};
 
 const COMPONENT: &str = "cilium-operator";
 /// The oldest Kubernetes that is supported.
@@ -28,15 +28,19 @@ pub(crate) async fn run(
     metrics: Metrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    if let Some(path) = config.path("shell-sock-path") {
+        shell::serve(&path, shell::builtin(&config, &metrics), &stop);
+    }
     if !config.bool("enable-k8s") {
-        http::serve(&config, &metrics, None, &stop).await?;
+        http::serve(&config, http::Sources::new(None, metrics), &stop).await?;
         info!("Kubernetes is disabled: nothing to do");
         stop.cancelled().await;
         return Ok(());
     }
     // Not for work: probes and the version check must not wait for the work's requests.
     let own = client::client(&config, &Settings::new(&config, COMPONENT)).await?;
-    http::serve(&config, &metrics, Some(own.clone()), &stop).await?;
+    let sources = http::Sources::new(Some(own.clone()), metrics.clone());
+    http::serve(&config, sources, &stop).await?;
     let election = leader::Settings::new(&config, LEASE)?;
     let ordinary = Settings::new(&config, COMPONENT);
     let lease_client = Settings {

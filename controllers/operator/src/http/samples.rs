@@ -12,13 +12,30 @@ pub(super) struct Sample {
     value: f64,
 }
 
-/// The samples of our own metrics; of histograms the sums and counts.
-pub(super) fn of(text: &str, prefix: &str) -> Vec<Sample> {
-    let ours = text.lines().filter(|line| line.starts_with(prefix));
-    ours.filter_map(sample).filter(|sample| !sample.name.ends_with("_bucket")).collect()
+/// All samples; a histogram is the sum of what it observed.
+pub(super) fn of(text: &str) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    // The histogram whose samples follow; nothing while it is another kind of metric.
+    let mut histogram = None;
+    for line in text.lines() {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            histogram = declared.strip_suffix(" histogram");
+        } else if let Some(mut sample) = sample(line) {
+            match histogram.and_then(|name| sample.name.strip_prefix(name)) {
+                Some("_sum") => sample.name.truncate(sample.name.len() - "_sum".len()),
+                Some(_) => continue,
+                None => {}
+            }
+            samples.push(sample);
+        }
+    }
+    samples
 }
 
 fn sample(line: &str) -> Option<Sample> {
+    if line.starts_with('#') {
+        return None;
+    }
     let (series, value) = line.rsplit_once(' ')?;
     let (name, labels) = series.split_once('{').unwrap_or((series, ""));
     let mut pairs = BTreeMap::new();
@@ -56,14 +73,18 @@ mod tests {
     fn reads_its_own_scrape() {
         let text = "# HELP cilium_operator_a_total A\n\
                     cilium_operator_a_total{x=\"1,\\\"}\",y=\"\"} 3\n\
+                    # TYPE cilium_operator_h histogram\n\
                     cilium_operator_h_bucket{le=\"1\"} 1\n\
+                    cilium_operator_h_count 1\n\
                     cilium_operator_h_sum 0.5\n\
-                    cilium_k8s_other 1\n";
+                    # TYPE cilium_k8s_event_count counter\n\
+                    cilium_k8s_event_count 1\n";
         let labels = [("x".to_string(), "1,\"}".to_string()), ("y".into(), String::new())].into();
         let want = [
             Sample { name: "cilium_operator_a_total".into(), labels, value: 3.0 },
-            Sample { name: "cilium_operator_h_sum".into(), labels: [].into(), value: 0.5 },
+            Sample { name: "cilium_operator_h".into(), labels: [].into(), value: 0.5 },
+            Sample { name: "cilium_k8s_event_count".into(), labels: [].into(), value: 1.0 },
         ];
-        assert_eq!(of(text, "cilium_operator"), want);
+        assert_eq!(of(text), want);
     }
 }

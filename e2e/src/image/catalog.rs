@@ -23,6 +23,7 @@ pub const OPERATOR_IMAGE: &str = "localhost/cilia/operator:dev";
 
 /// agnhost where SCTP may be missing.
 const WITHOUT_SCTP: &str = "#!/bin/sh
+[ $# -gt 0 ] || set -- pause
 [ \"$1\" != porter ] || [ -e /proc/net/sctp ] || exec sleep infinity
 exec /agnhost.real \"$@\"
 ";

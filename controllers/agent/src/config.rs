@@ -218,6 +218,9 @@ fn policy(flags: &Flags) -> Result<cilia_policy::Config, Error> {
         node_selectors: flags.bool("enable-node-selector-labels"),
         // Rules for layer 7 are not enforced: they let nothing through.
         l7_proxy: flags.bool("enable-l7-proxy"),
+        host_firewall: flags.bool("enable-host-firewall"),
+        cidrs_match_nodes: flags.strings("policy-cidr-match-mode").iter().any(|mode| mode == "nodes"),
+        ipv6_only: !flags.bool("enable-ipv4") && flags.bool("enable-ipv6"),
     })
 }
 

@@ -3,20 +3,22 @@
 //! Each prefix that a local endpoint's rules name, the excepted ones too, has a number of its own;
 //! an address belongs to the longest prefix that holds it. So a set of numbers says any union and
 //! difference of prefixes exactly. Numbers are kept over a restart by reading them back from the
-//! ipcache map.
+//! map that they are in: the ipcache, or that of the blocks ([`crate::blocks`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 
 /// The first number of the scope of this node's prefixes.
 pub const SCOPE: u32 = 1 << 24;
-const LAST: u32 = SCOPE | 0x00ff_ffff;
 
 /// Prefixes and their numbers: about 60 bytes each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cidrs {
+    /// The first number of the scope, which is nobody's.
+    scope: u32,
     known: BTreeMap<IpNet, Entry>,
     used: BTreeSet<u32>,
     last: u32,
@@ -29,10 +31,31 @@ struct Entry {
 }
 
 impl Cidrs {
+    /// No prefix yet; numbers are those after `scope`.
+    pub(crate) fn new(scope: u32) -> Self {
+        Self { scope, known: BTreeMap::new(), used: BTreeSet::new(), last: scope }
+    }
+
+    /// The last number of the scope.
+    fn end(&self) -> u32 {
+        self.scope | 0x00ff_ffff
+    }
+
+    /// The longest prefix in use that holds an address.
+    pub(crate) fn holding(&self, address: IpAddr) -> Option<(IpNet, NumericIdentity)> {
+        let mut prefix = IpNet::from(address);
+        loop {
+            if let Some(entry) = self.known.get(&prefix).filter(|entry| entry.users > 0) {
+                return Some((prefix, NumericIdentity(entry.number)));
+            }
+            prefix = prefix.supernet()?;
+        }
+    }
+
     /// Remembers a number from before the restart; false if the prefix has one, or the number a prefix.
     /// It is given up again if no rule asks for it.
     pub(crate) fn restore(&mut self, prefix: IpNet, number: u32) -> bool {
-        let taken = (SCOPE + 1..=LAST).contains(&number)
+        let taken = (self.scope + 1..=self.end()).contains(&number)
             && !self.known.contains_key(&prefix)
             && self.used.insert(number);
         if taken {
@@ -44,19 +67,15 @@ impl Cidrs {
 
     /// The number of a prefix for one more user, and whether the prefix had none before.
     ///
-    /// A prefix of length 0 is the world, and has no number here; nor is there one left when 16
-    /// million prefixes are in use, and then nothing is selected.
+    /// There is none left when 16 million prefixes are in use, and then nothing is selected.
     pub(crate) fn acquire(&mut self, prefix: IpNet) -> Option<(NumericIdentity, bool)> {
-        if prefix.prefix_len() == 0 {
-            return None;
-        }
         if let Some(entry) = self.known.get_mut(&prefix) {
             entry.users += 1;
             return Some((NumericIdentity(entry.number), false));
         }
-        let after = self.last.max(SCOPE) + 1;
-        let number = (after..=LAST)
-            .chain(SCOPE + 1..after.min(LAST))
+        let after = self.last.max(self.scope) + 1;
+        let number = (after..=self.end())
+            .chain(self.scope + 1..after.min(self.end()))
             .find(|number| !self.used.contains(number))?;
         self.last = number;
         self.used.insert(number);
@@ -113,7 +132,7 @@ mod tests {
     #[test]
     fn numbers_are_kept_and_reused() {
         let net = |text: &str| text.parse().expect("a prefix");
-        let mut cidrs = Cidrs::default();
+        let mut cidrs = Cidrs::new(super::SCOPE);
         assert!(cidrs.restore(net("10.0.0.0/8"), (1 << 24) + 7));
         assert!(cidrs.restore(net("192.0.2.0/24"), (1 << 24) + 3));
         for (prefix, number) in [("10.0.0.0/8", 9), ("192.0.2.0/25", 3), ("192.0.2.0/26", 0)] {
@@ -124,7 +143,12 @@ mod tests {
         };
         assert_eq!(number(&mut cidrs, "10.0.0.0/8"), Some((7, false)));
         assert_eq!(number(&mut cidrs, "10.1.0.0/16"), Some((8, true)));
-        assert_eq!(number(&mut cidrs, "::/0"), None);
+        let holding = |cidrs: &Cidrs, text: &str| {
+            cidrs.holding(text.parse().expect("an address")).map(|(prefix, _)| prefix.to_string())
+        };
+        assert_eq!(holding(&cidrs, "10.1.2.3").as_deref(), Some("10.1.0.0/16"));
+        assert_eq!(holding(&cidrs, "10.2.2.3").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(holding(&cidrs, "192.0.2.1"), None, "no rule names it");
         assert_eq!(cidrs.retire().len(), 1, "the restored prefix that no rule names");
         cidrs.release(&net("10.0.0.0/8"));
         assert_eq!(number(&mut cidrs, "10.0.0.0/8"), Some((7, false)), "released, but not retired");

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use crate::config::Config;
 use crate::error::{Error, Note};
 use crate::item::{Written, read};
-use crate::rule::{Direction, Rule, Section};
+use crate::rule::{Direction, Rule, Section, Tier};
 use crate::selector::RESERVED;
 use crate::translate::{self, Scope};
 
@@ -54,7 +54,7 @@ fn rules(
     let mut parsed = Parsed::default();
     let numbered = specs.iter().enumerate().map(|(index, rule)| (format!("specs[{index}]"), rule));
     for (field, written) in spec.map(|rule| ("spec".to_owned(), rule)).into_iter().chain(numbered) {
-        parsed.rules.extend(rule(written, namespace, config, &field, &mut parsed.notes)?);
+        parsed.rules.push(rule(written, namespace, config, &field, &mut parsed.notes)?);
     }
     Ok(parsed)
 }
@@ -65,7 +65,7 @@ fn rule(
     config: &Config,
     field: &str,
     notes: &mut Vec<Note>,
-) -> Result<Option<Rule>, Error> {
+) -> Result<Rule, Error> {
     let (selector, name) = match (&written.endpoint_selector, &written.node_selector) {
         (Some(selector), None) => (selector, "endpointSelector"),
         (None, Some(_)) if namespace.is_some() => {
@@ -118,14 +118,15 @@ fn rule(
             "at least one of ingress, ingressDeny, egress and egressDeny must have an item",
         ));
     }
-    if of_nodes {
+    if of_nodes && !config.host_firewall {
         notes.push(Note {
             field: format!("{field}.{name}"),
-            text: "rules for nodes are not enforced yet".to_owned(),
+            text: "rules for nodes have no effect: enable-host-firewall is off".to_owned(),
         });
-        return Ok(None);
     }
-    Ok(Some(Rule { subject, ingress: ingress.0, egress: egress.0 }))
+    let log = (!log.is_empty()).then(|| log.into());
+    let (ingress, egress) = (ingress.0, egress.0);
+    Ok(Rule { subject, of_nodes, tier: Tier::Network, log, ingress, egress })
 }
 
 /// Where a rule is, as far as the reading of its items is concerned.

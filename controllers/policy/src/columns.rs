@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::map::Column;
+use crate::column::Column;
 
 const BUCKETS: usize = 64;
 

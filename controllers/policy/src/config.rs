@@ -36,6 +36,8 @@ pub struct Config {
     pub allow_localhost: bool,
     /// Both IPv4 and IPv6 are on: the world then has an identity for each.
     pub dual_stack: bool,
+    /// There is no IPv4.
+    pub ipv6_only: bool,
     /// `cluster-name`.
     pub cluster: Arc<str>,
     /// Selectors that name no cluster mean this one (`policy-default-local-cluster`).
@@ -48,6 +50,10 @@ pub struct Config {
     pub node_selectors: bool,
     /// `enable-l7-proxy`.
     pub l7_proxy: bool,
+    /// `enable-host-firewall`: rules for nodes count.
+    pub host_firewall: bool,
+    /// `policy-cidr-match-mode` has `nodes`: address ranges mean addresses of nodes, too.
+    pub cidrs_match_nodes: bool,
 }
 
 impl Default for Config {
@@ -56,12 +62,15 @@ impl Default for Config {
             mode: Mode::Default,
             allow_localhost: true,
             dual_stack: false,
+            ipv6_only: false,
             cluster: "default".into(),
             local_cluster: true,
             non_default_deny: true,
             extended_protocols: false,
             node_selectors: false,
             l7_proxy: true,
+            host_firewall: false,
+            cidrs_match_nodes: false,
         }
     }
 }

@@ -3,14 +3,16 @@
 use cilia_crds::LabelSelector;
 use cilia_crds::policy::{
     Authentication, AuthenticationMode, CidrRule, EgressDenyRule, EgressRule, Entity, FqdnSelector,
-    IcmpRule, IngressDenyRule, IngressRule,
+    IcmpRule, IngressDenyRule, IngressRule, ServiceRef,
 };
 
 use crate::cnp::{Place, address_range};
 use crate::error::{Error, Note};
 use crate::icmp;
-use crate::rule::{Direction, Item, Peer, Peers, Ports, Section};
-use crate::selector::{CLUSTER, K8S, Key, Requirement, Selector};
+use crate::rule::{
+    Action, Direction, Groups, Item, Peer, Peers, Ports, Section, ServiceName, Services,
+};
+use crate::selector::{ANY, CLUSTER, K8S, Key, RESERVED, Requirement, Selector};
 use crate::toports::{self, PortsOf};
 use crate::translate;
 
@@ -25,7 +27,7 @@ pub(crate) struct Written<'a> {
     entities: Option<&'a Vec<Entity>>,
     nodes: Option<&'a Vec<LabelSelector>>,
     groups: Option<usize>,
-    services: Option<usize>,
+    services: Option<&'a Vec<ServiceRef>>,
     fqdns: Option<&'a Vec<FqdnSelector>>,
     ports: Option<PortsOf<'a>>,
     icmps: Option<&'a Vec<IcmpRule>>,
@@ -101,7 +103,7 @@ impl<'a> From<&'a EgressRule> for Written<'a> {
             to_groups
         );
         Self {
-            services: rule.to_services.as_ref().map(Vec::len),
+            services: rule.to_services.as_ref(),
             fqdns: rule.to_fqdns.as_ref(),
             authentication: rule.authentication,
             ..written
@@ -123,7 +125,7 @@ impl<'a> From<&'a EgressDenyRule> for Written<'a> {
             to_nodes,
             to_groups
         );
-        Self { services: rule.to_services.as_ref().map(Vec::len), ..written }
+        Self { services: rule.to_services.as_ref(), ..written }
     }
 }
 
@@ -155,7 +157,8 @@ pub(crate) fn read(
         (None, None) => None,
         (peers, ports) => Some((peers.unwrap_or(Peers::Any), ports.unwrap_or(Ports::Any))),
     } {
-        section.items.push(Item { deny: written.deny, peers, ports });
+        let action = if written.deny { Action::Deny } else { Action::Allow };
+        section.items.push(Item { field: field.into(), action, peers, ports });
     }
     Ok(())
 }
@@ -203,7 +206,7 @@ impl Reader<'_, '_> {
             ("Entities", w.entities.map_or(0, Vec::len)),
             ("Nodes", w.nodes.map_or(0, Vec::len)),
             ("Groups", w.groups.unwrap_or(0)),
-            ("Services", w.services.unwrap_or(0)),
+            ("Services", w.services.map_or(0, Vec::len)),
             ("FQDNs", w.fqdns.map_or(0, Vec::len)),
         ];
         let mut given =
@@ -232,9 +235,8 @@ impl Reader<'_, '_> {
             let prefix = address_range(text, &format!("{}[{index}]", self.member("CIDR")))?;
             peers.push(Peer::Cidr { prefix, except: Vec::new() });
         }
-        let mut open = false;
         for (index, rule) in w.cidr_set.into_iter().flatten().enumerate() {
-            open |= self.cidr_set(rule, index, &mut peers)?;
+            peers.push(self.cidr_set(rule, index)?);
         }
         for entity in w.entities.into_iter().flatten() {
             if *entity == Entity::All {
@@ -253,14 +255,14 @@ impl Reader<'_, '_> {
             ));
         }
         for (index, selector) in w.nodes.into_iter().flatten().enumerate() {
-            translate::requirements(selector, &format!("{}[{index}]", self.member("Nodes")))?;
+            let field = format!("{}[{index}]", self.member("Nodes"));
+            peers.push(self.nodes(translate::requirements(selector, &field)?));
         }
-        let counts = [
-            ("Nodes", w.nodes.map_or(0, Vec::len)),
-            ("Groups", w.groups.unwrap_or(0)),
-            ("Services", w.services.unwrap_or(0)),
-            ("FQDNs", w.fqdns.map_or(0, Vec::len)),
-        ];
+        for (index, service) in w.services.into_iter().flatten().enumerate() {
+            peers.extend(self.service(service, index)?);
+        }
+        let counts = [("Groups", w.groups.unwrap_or(0)), ("FQDNs", w.fqdns.map_or(0, Vec::len))];
+        let mut open = false;
         for (name, _) in counts.into_iter().filter(|(_, count)| *count > 0) {
             self.not_yet(self.member(name));
             open = true;
@@ -286,13 +288,48 @@ impl Reader<'_, '_> {
         self.notes.push(Note { field, text: format!("not enforced yet: {then}") });
     }
 
-    /// Reads a range with exceptions. True if it can't be evaluated yet.
-    fn cidr_set(
-        &mut self,
-        rule: &CidrRule,
-        index: usize,
-        peers: &mut Vec<Peer>,
-    ) -> Result<bool, Error> {
+    /// Nodes with such labels, but never the own one (policy.md 4).
+    fn nodes(&self, mut requirements: Vec<Requirement>) -> Peer {
+        let config = self.place.scope.config;
+        let names = requirements.iter().any(|requirement| requirement.key.is_k8s(CLUSTER));
+        if config.local_cluster && !names {
+            requirements.push(Requirement::equals(Key::new(ANY, CLUSTER), &config.cluster));
+        }
+        requirements.push(Requirement::exists(Key::new(RESERVED, "remote-node")));
+        Peer::Nodes(Selector::new(requirements))
+    }
+
+    /// The backends of a service, or of several; one without a name is nobody's.
+    fn service(&mut self, service: &ServiceRef, index: usize) -> Result<Vec<Peer>, Error> {
+        let field = format!("{}[{index}]", self.member("Services"));
+        let namespace =
+            |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(Into::into);
+        let mut peers = Vec::new();
+        if let Some(named) = &service.k8s_service {
+            match named.service_name.as_deref().filter(|name| !name.is_empty()) {
+                Some(name) => peers.push(Peer::Services(Services {
+                    namespace: namespace(&named.namespace),
+                    which: ServiceName::Named(name.into()),
+                })),
+                None => self.notes.push(Note {
+                    field: format!("{field}.k8sService.serviceName"),
+                    text: "without a name no service is meant".to_owned(),
+                }),
+            }
+        }
+        if let Some(labelled) = &service.k8s_service_selector {
+            let field = format!("{field}.k8sServiceSelector.selector");
+            let requirements = translate::requirements(&labelled.selector, &field)?;
+            peers.push(Peer::Services(Services {
+                namespace: namespace(&labelled.namespace),
+                which: ServiceName::Labelled(Selector::new(requirements)),
+            }));
+        }
+        Ok(peers)
+    }
+
+    /// Reads a range, or the ranges of groups, with exceptions.
+    fn cidr_set(&mut self, rule: &CidrRule, index: usize) -> Result<Peer, Error> {
         let field = format!("{}[{index}]", self.member("CIDRSet"));
         let given = usize::from(rule.cidr.is_some())
             + usize::from(rule.cidr_group_ref.is_some())
@@ -309,10 +346,16 @@ impl Reader<'_, '_> {
             .enumerate()
             .map(|(at, text)| address_range(text, &format!("{field}.except[{at}]")));
         let except: Vec<_> = except.collect::<Result<_, _>>()?;
-        let Some(text) = &rule.cidr else {
-            self.not_yet(field);
-            return Ok(true);
-        };
+        if let Some(name) = &rule.cidr_group_ref {
+            return Ok(Peer::Groups { groups: Groups::Named(name.as_str().into()), except });
+        }
+        if let Some(selector) = &rule.cidr_group_selector {
+            let requirements =
+                translate::requirements(selector, &format!("{field}.cidrGroupSelector"))?;
+            let groups = Groups::Labelled(Selector::new(requirements));
+            return Ok(Peer::Groups { groups, except });
+        }
+        let text = rule.cidr.as_deref().unwrap_or_default();
         if !text.contains('/') {
             return Err(Error::new(
                 format_args!("{field}.cidr"),
@@ -322,15 +365,14 @@ impl Reader<'_, '_> {
         let prefix = address_range(text, &format!("{field}.cidr"))?;
         for (at, one) in except.iter().enumerate() {
             let field = format!("{field}.except[{at}]");
-            if !prefix.contains(&one.network()) {
+            if !prefix.contains(one) {
                 return Err(Error::new(field, format!("{one} is not inside of {prefix}")));
             }
-            if one.contains(&prefix) {
+            if *one == prefix {
                 self.notes.push(Note { field, text: format!("{one} leaves nothing of {prefix}") });
             }
         }
-        peers.push(Peer::Cidr { prefix, except });
-        Ok(false)
+        Ok(Peer::Cidr { prefix, except })
     }
 
     /// The identities of an entity (policy.md 5).

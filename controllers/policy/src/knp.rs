@@ -1,4 +1,4 @@
-//! Reads Kubernetes' `NetworkPolicy` as Kubernetes means it.
+//! Reads Kubernetes' `NetworkPolicy` as Kubernetes means it: `ipBlock` means pods, too.
 
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort,
@@ -9,7 +9,7 @@ use crate::cnp::{Parsed, address_range};
 use crate::config::Config;
 use crate::error::Error;
 use crate::l4;
-use crate::rule::{Item, Peer, Peers, Port, Ports, Rule, Section};
+use crate::rule::{Action, Item, Peer, Peers, Port, Ports, Rule, Section};
 use crate::selector::{CLUSTER, K8S, Key, NAMESPACE, NAMESPACE_LABELS, Requirement, Selector};
 use crate::translate;
 
@@ -32,7 +32,7 @@ pub fn kubernetes(policy: &NetworkPolicy, config: &Config) -> Result<Parsed, Err
     let has =
         |name: &str, default: bool| types.map_or(default, |types| types.iter().any(|t| t == name));
     let place = Place { namespace, config };
-    let mut rule = Rule { subject, ingress: None, egress: None };
+    let mut rule = Rule { subject, ..Rule::default() };
     if has("Ingress", true) {
         let items = ingress.iter().enumerate().map(|(index, one)| {
             let field = format!("spec.ingress[{index}]");
@@ -89,7 +89,7 @@ impl Place<'_> {
                 Ports::Of(read.collect::<Result<_, _>>()?)
             }
         };
-        Ok(Item { deny: false, peers, ports })
+        Ok(Item { field: field.into(), action: Action::Allow, peers, ports })
     }
 
     /// Who is meant; an address range alone means addresses only (policy.md 4, weakness).
@@ -137,7 +137,7 @@ fn ip_block(block: &IPBlock, field: &str) -> Result<Peer, Error> {
         }
         Ok(except)
     });
-    Ok(Peer::Cidr { prefix, except: except.collect::<Result<_, _>>()? })
+    Ok(Peer::Block { prefix, except: except.collect::<Result<_, _>>()? })
 }
 
 fn port(port: &NetworkPolicyPort, field: &str) -> Result<Port, Error> {

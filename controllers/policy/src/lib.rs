@@ -5,12 +5,18 @@
 //! the map of an endpoint. Nothing here knows a clock, a client or a map in the kernel.
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 mod cidr;
+mod clusterpolicy;
 mod cnp;
+mod column;
 mod columns;
 mod compile;
 pub mod config;
+mod directory;
 mod error;
+mod explain;
+mod half;
 mod icmp;
 mod item;
 mod knp;
@@ -18,20 +24,32 @@ pub mod l4;
 mod lenient;
 pub mod map;
 mod names;
+pub mod nodes;
+mod origin;
+mod plan;
 mod repository;
 pub mod rule;
 pub mod selector;
 mod selectors;
+mod tiers;
 mod toports;
 mod translate;
 
 pub use cidr::SCOPE as CIDR_SCOPE;
+pub use clusterpolicy::{
+    ClusterNetworkPolicy, ClusterPeer, ClusterPolicySpec, ClusterProtocol, ClusterRule,
+    ClusterSubject, NamespacedPods, PolicyPort, PolicyPorts, PortRange, cluster,
+};
 pub use cnp::{Parsed, cilium, clusterwide};
 pub use config::{Config, Mode};
+pub use directory::{CIDR_GROUP, CidrGroup, Service, ServiceId};
 pub use error::{Error, Note};
+pub use explain::{Advice, Cut, Explanation, Flow, Near, Part, Party, Reason, cuts, explain};
 pub use knp::kubernetes;
 pub use lenient::Lenient;
 pub use map::{Difference, EndpointPolicy, PolicyEntry, PolicyKey, Verdict};
 pub use names::{ClusterPorts, NamedPorts, PortName};
-pub use repository::Repository;
-pub use rule::{Direction, Kind, PolicyId};
+pub use nodes::Node;
+pub use origin::Origin;
+pub use repository::{References, Repository};
+pub use rule::{Action, Direction, Kind, PolicyId, Tier};

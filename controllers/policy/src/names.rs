@@ -44,6 +44,16 @@ pub(crate) enum Names<'a> {
 }
 
 impl Names<'_> {
+    /// Every number that a name can stand for.
+    pub(crate) fn all(self, name: &PortName) -> Vec<u16> {
+        match self {
+            Self::Own(own) => own.get(name).copied().into_iter().collect(),
+            Self::Cluster(ClusterPorts(cluster)) => {
+                cluster.get(name).into_iter().flat_map(|numbers| &numbers.all).copied().collect()
+            }
+        }
+    }
+
     /// The numbers of a name when `identity` is the other side.
     pub(crate) fn numbers(self, identity: NumericIdentity, name: &PortName) -> Vec<u16> {
         match self {

@@ -4,20 +4,34 @@
 //! change doesn't touch stays the very same allocation, so a caller sees at once that there is
 //! nothing to write. Whatever the order of changes, the maps equal those of a fresh computation.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 
+use crate::blocks;
 use crate::cidr::{self, Cidrs};
-use crate::compile::{self, Subject};
+use crate::compile::Subject;
 use crate::config::Config;
+use crate::directory::{Change, CidrGroup, Directory, Service, ServiceId};
 use crate::map::EndpointPolicy;
 use crate::names::{ClusterPorts, NamedPorts};
-use crate::rule::{Peer, PolicyId, Rule};
+use crate::nodes::{Node, Nodes};
+use crate::origin::{Origin, Origins};
+use crate::plan::{Context, Plan, Whose};
+use crate::rule::{Direction, Peer, PolicyId, Rule};
 use crate::selector::{K8S, NAMESPACE};
-use crate::selectors::{Member, SelectorId, Selectors};
+use crate::selectors::{Member, Place, SelectorId, Selectors, matches};
+
+/// What rules refer to beside identities and addresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct References {
+    /// `CiliumCIDRGroup`s.
+    pub groups: bool,
+    /// Services and their endpoints.
+    pub services: bool,
+}
 
 /// Policies, identities, and what follows.
 #[derive(Debug)]
@@ -27,7 +41,13 @@ pub struct Repository {
     policies: BTreeMap<PolicyId, Vec<Rule>>,
     by_namespace: HashMap<Arc<str>, BTreeSet<PolicyId>>,
     selectors: Selectors,
+    directory: Directory,
+    nodes: Nodes,
+    origins: Origins,
+    /// How many origins there were when the unused ones were last forgotten.
+    origins_kept: usize,
     cidrs: Cidrs,
+    blocks: Cidrs,
     names: Arc<ClusterPorts>,
     subjects: HashMap<NumericIdentity, Subject>,
 }
@@ -40,7 +60,7 @@ impl Repository {
             NumericIdentity::RESERVED.iter().filter(|(id, _)| *id != NumericIdentity::UNKNOWN)
         {
             if let Some(labels) = identity.reserved_labels() {
-                selectors.insert(*identity, Member { labels: Arc::new(labels), prefix: None });
+                selectors.insert(*identity, Member::new(Arc::new(labels)));
             }
         }
         Self {
@@ -49,7 +69,12 @@ impl Repository {
             policies: BTreeMap::new(),
             by_namespace: HashMap::new(),
             selectors,
-            cidrs: Cidrs::default(),
+            directory: Directory::default(),
+            nodes: Nodes::default(),
+            origins: Origins::default(),
+            origins_kept: 0,
+            cidrs: Cidrs::new(cidr::SCOPE),
+            blocks: Cidrs::new(blocks::SCOPE),
             names: Arc::default(),
             subjects: HashMap::new(),
         }
@@ -96,7 +121,11 @@ impl Repository {
 
     /// Adds an identity, or gives it other labels.
     pub fn set_identity(&mut self, identity: NumericIdentity, labels: Arc<Labels>) {
-        let member = Member { labels, prefix: None };
+        self.put(identity, Member::new(labels));
+    }
+
+    /// Gives an identity labels and a place; nothing happens if it has them.
+    fn put(&mut self, identity: NumericIdentity, member: Member) {
         match self.selectors.member(identity) {
             Some(known) if *known == member => return,
             Some(_) => {
@@ -126,7 +155,62 @@ impl Repository {
         }
     }
 
+    /// Sets what a `CiliumCIDRGroup` says; `None` if it is gone. True if policies notice.
+    pub fn set_group(&mut self, name: &Arc<str>, group: Option<CidrGroup>) -> bool {
+        if self.directory.group(name) == group.as_ref() {
+            return false;
+        }
+        let old = self.directory.put_group(name, group);
+        let now = self.directory.group(name).cloned();
+        self.forget_references(&Change::Group(name, [old.as_ref(), now.as_ref()]))
+    }
+
+    /// Sets what a service is; `None` if it is gone. True if policies notice.
+    pub fn set_service(&mut self, id: &ServiceId, service: Option<Service>) -> bool {
+        if self.directory.service(id) == service.as_ref() {
+            return false;
+        }
+        let old = self.directory.put_service(id, service);
+        let now = self.directory.service(id).cloned();
+        self.forget_references(&Change::Service(id, [old.as_ref(), now.as_ref()]))
+    }
+
+    /// Whether a rule refers to groups, or to services: who watches these can wait until then.
+    pub fn refers_to(&self) -> References {
+        let peers = self.policies.values().flatten().flat_map(Rule::peers);
+        peers.fold(References::default(), |found, peer| References {
+            groups: found.groups || matches!(peer, Peer::Groups { .. }),
+            services: found.services || matches!(peer, Peer::Services(_)),
+        })
+    }
+
+    /// Sets what a node is; `None` if it is gone.
+    ///
+    /// Only where the configuration asks for it, for nodes' labels or addresses, nodes get identities
+    /// of their own ([`Self::node_identities`]). The labels of the own node are those that
+    /// `nodeSelector` means, whatever the configuration.
+    pub fn set_node(&mut self, name: &str, node: Option<Node>) {
+        let own = node.as_ref().is_some_and(|node| node.own);
+        if own || self.nodes.is_own(name) {
+            self.forget_subject(NumericIdentity::HOST);
+        }
+        let (members, gone) = self.nodes.put(name, node, &self.config);
+        for (identity, member) in members {
+            self.put(identity, member);
+        }
+        for identity in gone {
+            self.remove_identity(identity);
+        }
+    }
+
+    /// The identities of other nodes' addresses, for the ipcache; none without need.
+    pub fn node_identities(&self) -> Vec<(std::net::IpAddr, NumericIdentity)> {
+        self.nodes.identities()
+    }
+
     /// The policy map of an endpoint; `None` if its identity isn't known.
+    ///
+    /// That of [`NumericIdentity::HOST`] is the policy of this node (`nodeSelector`).
     pub fn policy(
         &mut self,
         identity: NumericIdentity,
@@ -136,16 +220,43 @@ impl Repository {
             self.compile(identity)?;
         }
         let subject = self.subjects.get_mut(&identity)?;
-        Some(subject.map(ports, &self.names, &self.selectors))
+        Some(subject.map(ports, &self.names, &self.selectors, &mut self.origins))
     }
 
-    /// The names and rules of the policies that select an identity.
+    /// The rules that an entry with this cookie comes from; several, if they say the same. None for
+    /// cookie 0, and for those of maps that are long gone.
+    pub fn origins(&self, cookie: u32) -> &[Arc<Origin>] {
+        self.origins.get(cookie).map_or(&[], |origins| origins)
+    }
+
+    /// The names and rules of the policies that select an endpoint.
     pub fn rules_for(&self, labels: &Labels) -> Vec<(&PolicyId, &Rule)> {
         let namespace = labels.get(K8S, NAMESPACE).filter(|namespace| !namespace.is_empty());
         let of = |namespace: &str| self.by_namespace.get(namespace).into_iter().flatten();
         let ids = of("").chain(namespace.into_iter().flat_map(of));
         let rules = ids.flat_map(|id| self.policies[id].iter().map(move |rule| (id, rule)));
-        rules.filter(|(_, rule)| rule.subject.matches(labels)).collect()
+        rules.filter(|(_, rule)| !rule.of_nodes && rule.subject.matches(labels)).collect()
+    }
+
+    /// The names and rules of the policies that select this node.
+    pub fn rules_for_host(&self) -> Vec<(&PolicyId, &Rule)> {
+        let labels = self.nodes.own_labels();
+        let ids = self.by_namespace.get("").into_iter().flatten();
+        let rules = ids.flat_map(|id| self.policies[id].iter().map(move |rule| (id, rule)));
+        rules.filter(|(_, rule)| rule.of_nodes && rule.subject.matches(labels)).collect()
+    }
+
+    /// The names and rules of the policies that select an identity.
+    pub(crate) fn rules_of(
+        &self,
+        identity: NumericIdentity,
+        labels: &Labels,
+    ) -> Vec<(&PolicyId, &Rule)> {
+        if identity == NumericIdentity::HOST {
+            self.rules_for_host()
+        } else {
+            self.rules_for(labels)
+        }
     }
 
     /// Forgets what was computed for identities that no local endpoint has.
@@ -155,6 +266,12 @@ impl Repository {
         for identity in gone {
             self.forget_subject(identity);
         }
+        if self.origins.len() > 1024 + 2 * self.origins_kept {
+            let mut used = HashSet::new();
+            self.subjects.values().for_each(|subject| subject.cookies(&mut used));
+            self.origins.retain(&used);
+            self.origins_kept = self.origins.len();
+        }
     }
 
     /// The prefixes that local endpoints' rules name, with their identities: for the ipcache, once
@@ -163,17 +280,43 @@ impl Repository {
         self.cidrs.in_use().collect()
     }
 
-    /// Takes over the identity of a prefix from before the restart.
+    /// The blocks that local endpoints' rules name, with their identities: what the kernel's table of
+    /// blocks must hold, once the policy maps know these identities ([`crate::blocks`]).
+    pub fn blocks(&self) -> Vec<(IpNet, NumericIdentity)> {
+        self.blocks.in_use().collect()
+    }
+
+    /// The block of an address: that of the longest prefix that holds it.
+    pub fn block(&self, address: std::net::IpAddr) -> Option<NumericIdentity> {
+        self.blocks.holding(address).map(|(_, identity)| identity)
+    }
+
+    /// The identity of an address outside of what the cluster manages: that of the longest prefix
+    /// that holds it, else the world's.
+    pub fn outside(&self, address: std::net::IpAddr) -> NumericIdentity {
+        let world = || crate::selectors::world(&address.into(), self.config.dual_stack);
+        self.cidrs.holding(address).map_or_else(world, |(_, identity)| identity)
+    }
+
+    /// Takes over the identity of a prefix from before the restart, as the ipcache map has it.
     pub fn restore_prefix(&mut self, prefix: IpNet, identity: NumericIdentity) {
-        if self.cidrs.restore(prefix, identity.0) {
+        if prefix.prefix_len() > 0 && self.cidrs.restore(prefix, identity.0) {
             self.set_prefix(prefix, identity);
         }
     }
 
-    /// Forgets the prefixes that no rule names any more: once the ipcache doesn't have them. True
-    /// if there were any.
+    /// Takes over the identity of a block from before the restart, as the table of blocks has it.
+    pub fn restore_block(&mut self, prefix: IpNet, identity: NumericIdentity) {
+        if self.blocks.restore(prefix, identity.0) {
+            self.set_block(prefix, identity);
+        }
+    }
+
+    /// Forgets the prefixes and blocks that no rule names any more: once the ipcache, and the table
+    /// of blocks, don't have them. True if there were any.
     pub fn retire_prefixes(&mut self) -> bool {
-        let gone = self.cidrs.retire();
+        let mut gone = self.cidrs.retire();
+        gone.extend(self.blocks.retire());
         for identity in &gone {
             self.remove_identity(*identity);
         }
@@ -183,6 +326,22 @@ impl Repository {
     /// The labels of an identity, those of prefixes included.
     pub fn labels(&self, identity: NumericIdentity) -> Option<&Arc<Labels>> {
         self.selectors.member(identity).map(|member| &member.labels)
+    }
+
+    /// What a peer stands for: itself, if it refers to nothing.
+    pub(crate) fn resolve(&self, peer: &Peer) -> Vec<Peer> {
+        self.directory.resolve(peer, &self.config)
+    }
+
+    /// Whether a peer selects an identity.
+    pub(crate) fn selects(&self, peer: &Peer, identity: NumericIdentity) -> bool {
+        let member = self.selectors.member(identity);
+        member.is_some_and(|member| matches(peer, identity, member, self.config.dual_stack))
+    }
+
+    /// How pods of the cluster name their ports.
+    pub(crate) fn names(&self) -> &ClusterPorts {
+        &self.names
     }
 
     /// The peer selectors in use, each with its number of users and the identities it selects.
@@ -197,17 +356,24 @@ impl Repository {
 
     fn compile(&mut self, identity: NumericIdentity) -> Option<()> {
         let labels = self.selectors.member(identity)?.labels.clone();
-        let rules = self.rules_for(&labels);
-        let prefixes = compile::prefixes(rules.iter().map(|(_, rule)| *rule));
-        for prefix in prefixes {
+        let mut origins = std::mem::take(&mut self.origins);
+        let context = Context { config: &self.config, directory: &self.directory };
+        let whose = Whose { labels: &labels, host: identity == NumericIdentity::HOST };
+        let rules = self.rules_of(identity, &labels);
+        let plans = Direction::BOTH
+            .map(|direction| Plan::new(context, whose, &rules, direction, &mut origins));
+        self.origins = origins;
+        for prefix in plans.iter().flat_map(Plan::prefixes) {
             if let Some((number, true)) = self.cidrs.acquire(prefix) {
                 self.set_prefix(prefix, number);
             }
         }
-        let mut selectors = std::mem::take(&mut self.selectors);
-        let rules: Vec<&Rule> = self.rules_for(&labels).into_iter().map(|(_, rule)| rule).collect();
-        let subject = Subject::new(&self.config, &labels, &rules, &mut selectors);
-        self.selectors = selectors;
+        for prefix in plans.iter().flat_map(Plan::blocks) {
+            if let Some((number, true)) = self.blocks.acquire(prefix) {
+                self.set_block(prefix, number);
+            }
+        }
+        let subject = Subject::new(plans, &mut self.selectors);
         self.subjects.insert(identity, subject);
         Some(())
     }
@@ -215,7 +381,14 @@ impl Repository {
     fn set_prefix(&mut self, prefix: IpNet, identity: NumericIdentity) {
         if self.selectors.member(identity).is_none() {
             let labels = Arc::new(cidr::labels(&prefix, self.config.dual_stack));
-            self.insert(identity, Member { labels, prefix: Some(prefix) });
+            self.insert(identity, Member { labels, place: Place::Prefix(prefix) });
+        }
+    }
+
+    fn set_block(&mut self, prefix: IpNet, identity: NumericIdentity) {
+        if self.selectors.member(identity).is_none() {
+            let labels = Arc::new(Labels::new());
+            self.insert(identity, Member { labels, place: Place::Block(prefix) });
         }
     }
 
@@ -226,17 +399,28 @@ impl Repository {
 
     fn update(&mut self, identity: NumericIdentity, selecting: &[SelectorId]) {
         for subject in self.subjects.values_mut() {
-            subject.update(identity, selecting, &self.names);
+            subject.update(identity, selecting, &self.names, &mut self.origins);
         }
+    }
+
+    fn forget_references(&mut self, change: &Change<'_>) -> bool {
+        let subjects = self.subjects.iter().filter(|(_, subject)| subject.refers(change));
+        let gone: Vec<NumericIdentity> = subjects.map(|(identity, _)| *identity).collect();
+        for identity in &gone {
+            self.forget_subject(*identity);
+        }
+        !gone.is_empty()
     }
 
     fn forget_subjects_of(&mut self, namespace: &str, rules: &[Rule]) {
         let concerned = |identity: &NumericIdentity| {
-            self.selectors.member(*identity).is_some_and(|member| {
-                let there =
-                    namespace.is_empty() || member.labels.get(K8S, NAMESPACE) == Some(namespace);
-                there && rules.iter().any(|rule| rule.subject.matches(&member.labels))
-            })
+            let Some(Member { labels, .. }) = self.selectors.member(*identity) else {
+                return false;
+            };
+            let host = *identity == NumericIdentity::HOST;
+            let labels = if host { self.nodes.own_labels() } else { labels };
+            let there = namespace.is_empty() || labels.get(K8S, NAMESPACE) == Some(namespace);
+            there && rules.iter().any(|rule| rule.of_nodes == host && rule.subject.matches(labels))
         };
         let gone: Vec<NumericIdentity> = self.subjects.keys().copied().filter(concerned).collect();
         for identity in gone {
@@ -248,6 +432,7 @@ impl Repository {
         if let Some(subject) = self.subjects.remove(&identity) {
             subject.release(&mut self.selectors);
             subject.prefixes().iter().for_each(|prefix| self.cidrs.release(prefix));
+            subject.blocks().iter().for_each(|prefix| self.blocks.release(prefix));
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use serde::Serialize;
 
 use crate::selector::{Requirement, Selector};
 
@@ -30,6 +31,8 @@ pub enum Kind {
     CiliumClusterwide,
     /// `NetworkPolicy` of Kubernetes.
     Kubernetes,
+    /// `ClusterNetworkPolicy` of Kubernetes' network policy API.
+    Cluster,
 }
 
 impl Kind {
@@ -39,6 +42,70 @@ impl Kind {
             Self::Cilium => "CiliumNetworkPolicy",
             Self::CiliumClusterwide => "CiliumClusterwideNetworkPolicy",
             Self::Kubernetes => "NetworkPolicy",
+            Self::Cluster => "ClusterNetworkPolicy",
+        }
+    }
+}
+
+impl Action {
+    /// What it does to packets, in a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allows",
+            Self::Deny => "denies",
+            Self::Pass => "passes on",
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let but = |f: &mut fmt::Formatter<'_>, except: &[IpNet]| {
+            if except.is_empty() {
+                return Ok(());
+            }
+            let all: Vec<String> = except.iter().map(ToString::to_string).collect();
+            write!(f, " except {}", all.join(", "))
+        };
+        match self {
+            Self::Endpoints(selector) | Self::Entity(selector) => write!(f, "{selector}"),
+            Self::Nodes(selector) => write!(f, "nodes with {selector}"),
+            Self::Cidr { prefix, except } | Self::Block { prefix, except } => {
+                write!(f, "{prefix}")?;
+                but(f, except)
+            }
+            Self::Groups { groups, except } => {
+                match groups {
+                    Groups::Named(name) => write!(f, "CiliumCIDRGroup {name}")?,
+                    Groups::Labelled(selector) => write!(f, "CiliumCIDRGroups with {selector}")?,
+                }
+                but(f, except)
+            }
+            Self::Services(services) => {
+                let namespace = services.namespace.as_deref().unwrap_or("*");
+                match &services.which {
+                    ServiceName::Named(name) => write!(f, "Service {namespace}/{name}"),
+                    ServiceName::Labelled(selector) => {
+                        write!(f, "Services of {namespace} with {selector}")
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |proto: u8| {
+            crate::l4::protocol::name(proto).map_or_else(|| proto.to_string(), str::to_owned)
+        };
+        match self {
+            Self::Range { proto, first: 0, last: 0 } => write!(f, "{}", name(*proto)),
+            Self::Range { proto, first, last } if first == last => {
+                write!(f, "{first}/{}", name(*proto))
+            }
+            Self::Range { proto, first, last } => write!(f, "{first}-{last}/{}", name(*proto)),
+            Self::Named { proto, name: port } => write!(f, "{port}/{}", name(*proto)),
         }
     }
 }
@@ -52,11 +119,29 @@ impl fmt::Display for PolicyId {
     }
 }
 
+/// When a rule is asked: the first tier that decides is the last one that is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// Before all others, the lowest priority value first.
+    Admin(u16),
+    /// Policies of Cilium and `NetworkPolicy`: without an order, a deny beats every allow.
+    #[default]
+    Network,
+    /// For what no rule of [`Tier::Network`] isolates, the lowest priority value first.
+    Baseline(u16),
+}
+
 /// One rule of a policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Whom it concerns.
     pub subject: Selector,
+    /// The subject is meant for labels of nodes, not of endpoints (host policies).
+    pub of_nodes: bool,
+    /// When it is asked.
+    pub tier: Tier,
+    /// What verdict events of the rule carry (`log.value`).
+    pub log: Option<Arc<str>>,
     /// What may come to the subject; `None` leaves the direction alone.
     pub ingress: Option<Section>,
     /// What may leave the subject.
@@ -70,6 +155,15 @@ impl Rule {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
         }
+    }
+
+    /// Every peer that is named, in both directions.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        let sections = [&self.ingress, &self.egress].into_iter().flatten();
+        sections.flat_map(|section| &section.items).flat_map(|item| match &item.peers {
+            Peers::Any => &[][..],
+            Peers::Of(peers) => peers,
+        })
     }
 }
 
@@ -100,11 +194,31 @@ pub struct Section {
     pub deny_requires: Vec<Requirement>,
 }
 
+/// What all rules of a direction require of the peers (`fromRequires`), for allows and for denies.
+#[derive(Debug, Default)]
+pub(crate) struct Requires {
+    pub(crate) allows: Vec<Requirement>,
+    pub(crate) denies: Vec<Requirement>,
+}
+
+/// What an item does with the packets that it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub enum Action {
+    /// They pass.
+    Allow,
+    /// They are dropped.
+    Deny,
+    /// The next tier decides.
+    Pass,
+}
+
 /// Peers and ports that are allowed, or denied, together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Denies instead of allowing.
-    pub deny: bool,
+    /// Where it is written: a path such as `spec.ingress[0]`.
+    pub field: Arc<str>,
+    /// What it does.
+    pub action: Action,
     /// The other side.
     pub peers: Peers,
     /// The ports of the receiving side.
@@ -127,6 +241,8 @@ pub enum Peer {
     Endpoints(Selector),
     /// An entity: a reserved identity and its like.
     Entity(Selector),
+    /// Nodes, the own one included, by their labels.
+    Nodes(Selector),
     /// Addresses outside of what the cluster manages, by prefix.
     Cidr {
         /// The addresses meant.
@@ -134,6 +250,49 @@ pub enum Peer {
         /// But not these.
         except: Vec<IpNet>,
     },
+    /// Addresses by prefix, whoever has them: those of pods too.
+    Block {
+        /// The addresses meant.
+        prefix: IpNet,
+        /// But not these.
+        except: Vec<IpNet>,
+    },
+    /// The prefixes of `CiliumCIDRGroup`s, as [`Peer::Cidr`].
+    Groups {
+        /// Which groups.
+        groups: Groups,
+        /// But not these addresses.
+        except: Vec<IpNet>,
+    },
+    /// The backends of services.
+    Services(Services),
+}
+
+/// Which `CiliumCIDRGroup`s are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Groups {
+    /// The one of this name.
+    Named(Arc<str>),
+    /// Those with such labels.
+    Labelled(Selector),
+}
+
+/// Which services are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Services {
+    /// In this namespace; in any without.
+    pub namespace: Option<Arc<str>>,
+    /// By name or by labels.
+    pub which: ServiceName,
+}
+
+/// How services are named.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ServiceName {
+    /// The one of this name.
+    Named(Arc<str>),
+    /// Those with such labels.
+    Labelled(Selector),
 }
 
 /// The ports of the receiving side.

@@ -10,8 +10,8 @@ use cilia_policy::l4::protocol::{ICMP, SCTP, TCP, UDP};
 use cilia_policy::rule::{Item, Peer, Peers, Port, Ports, Rule, Section};
 use cilia_policy::selector::{Key, Operator, Requirement, Selector};
 use cilia_policy::{
-    ClusterPorts, Config, Direction, Kind, Mode, NamedPorts, PolicyId, PortName, Repository,
-    Verdict,
+    Action, ClusterPorts, Config, Direction, Kind, Mode, NamedPorts, PolicyId, PortName,
+    Repository, Verdict,
 };
 use ipnet::IpNet;
 use rand::rngs::SmallRng;
@@ -92,7 +92,10 @@ fn port(rng: &mut SmallRng) -> Port {
     let proto = one(rng, &[TCP, TCP, UDP, SCTP]);
     match rng.random_range(0..8) {
         0 => Port::Named { proto, name: one(rng, &NAMES).into() },
-        1 => Port::Range { proto: ICMP, first: 8, last: 8 },
+        1 => {
+            let first = one(rng, &[0, 8]);
+            Port::Range { proto: ICMP, first, last: first }
+        }
         2..5 => {
             let (a, b) = (one(rng, &PORTS), one(rng, &PORTS));
             Port::Range { proto, first: a.min(b), last: a.max(b) }
@@ -115,7 +118,8 @@ fn item(rng: &mut SmallRng) -> Item {
     } else {
         Ports::Of((0..rng.random_range(0..4)).map(|_| port(rng)).collect())
     };
-    Item { deny: rng.random_bool(0.3), peers, ports }
+    let action = if rng.random_bool(0.3) { Action::Deny } else { Action::Allow };
+    Item { field: format!("spec.{}", rng.random_range(0..1000)).into(), action, peers, ports }
 }
 
 fn rule(rng: &mut SmallRng) -> Rule {
@@ -130,7 +134,8 @@ fn rule(rng: &mut SmallRng) -> Rule {
             deny_requires: requires(rng),
         })
     };
-    Rule { subject: selector(rng), ingress: section(rng), egress: section(rng) }
+    let (ingress, egress) = (section(rng), section(rng));
+    Rule { subject: selector(rng), ingress, egress, ..Rule::default() }
 }
 
 /// A policy's rules concern its own namespace, as parsing makes sure.
@@ -291,12 +296,14 @@ impl World {
                 .iter()
                 .flat_map(|section| if deny { &section.deny_requires } else { &section.requires })
                 .collect();
-            sections.iter().flat_map(|section| &section.items).filter(|item| item.deny == deny).any(
-                |item| {
+            sections
+                .iter()
+                .flat_map(|section| &section.items)
+                .filter(|item| (item.action == Action::Deny) == deny)
+                .any(|item| {
                     self.meets(&item.peers, &requires, side)
                         && ports_meet(&item.ports, |name| named(item, name), proto, port)
-                },
-            )
+                })
         };
         if hit(true) {
             return Verdict::Denied;
@@ -326,7 +333,6 @@ impl World {
                     && requires.iter().all(|requirement| requirement.matches(labels))
             }
             (Peer::Entity(selector), Side::Identity(_, labels)) => selector.matches(labels),
-            (Peer::Cidr { .. }, Side::Identity(..)) => false,
             (Peer::Cidr { prefix, except }, Side::Outside(address)) => {
                 prefix.contains(address) && !except.iter().any(|except| except.contains(address))
             }
@@ -338,6 +344,7 @@ impl World {
             (Peer::Entity(selector), Side::Outside(_)) => {
                 selector.matches(&outside(self.config.dual_stack))
             }
+            _ => false,
         })
     }
 }
@@ -354,7 +361,7 @@ fn policy_id(namespace: &str, number: u32) -> PolicyId {
 fn ports_meet(ports: &Ports, named: impl Fn(&PortName) -> bool, proto: u8, port: u16) -> bool {
     let Ports::Of(ports) = ports else { return true };
     ports.iter().any(|one| match one {
-        Port::Range { proto: p, first: 0, last: 0 } => *p == proto,
+        Port::Range { proto: p, first: 0, last: 0 } if *p != ICMP => *p == proto,
         Port::Range { proto: p, first, last } => *p == proto && (*first..=*last).contains(&port),
         Port::Named { proto: p, name } => *p == proto && named(&(name.clone(), *p)),
     })

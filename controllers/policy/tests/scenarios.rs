@@ -293,7 +293,7 @@ fn s25_s29_s31_s73_what_is_not_built_is_closed() {
         assert_eq!(pass, [NotAllowed; 3], "{item}");
     }
     // What can't be told from everybody is denied to everybody.
-    let deny = json!({"endpointSelector": of("client"), "egressDeny": [{"toServices": [{"k8sService": {"serviceName": "echo"}}]}]});
+    let deny = json!({"endpointSelector": of("client"), "egressDeny": [{"toGroups": [{"aws": {"region": "x"}}]}]});
     let mut c = cluster().cnp(all()).cnp(deny);
     assert_eq!(c.outside(CLIENT, Egress, E1, TCP, 80), Denied);
 }

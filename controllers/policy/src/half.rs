@@ -1,0 +1,237 @@
+//! Turns one direction of a subject's policy into columns, by peer identity.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use cilia_crds::NumericIdentity;
+
+use crate::column::{Column, Entry};
+use crate::columns::Columns;
+use crate::l4::L4;
+use crate::map::{DirectionPolicy, WEAK, WILDCARD};
+use crate::names::Names;
+use crate::origin::Origins;
+use crate::plan::{Plan, PortFilter};
+use crate::rule::{Action, Peer};
+use crate::selectors::{SelectorId, Selectors};
+use crate::tiers::Tiers;
+
+/// A statement whose peer is ready to be looked up.
+#[derive(Debug, Clone)]
+pub(crate) struct Filter {
+    pub(crate) tier: u8,
+    pub(crate) action: Action,
+    /// It is about addresses, whoever has them.
+    pub(crate) by_address: bool,
+    /// Who; everybody without.
+    pub(crate) peer: Option<SelectorId>,
+    ports: Arc<[PortFilter]>,
+    pub(crate) cookie: u32,
+}
+
+/// One direction of a subject's policy.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(crate) struct Half {
+    enforced: bool,
+    pub(crate) isolated: bool,
+    tiered: bool,
+    /// Some filters are about addresses, whoever has them.
+    pub(crate) blocks: bool,
+    pub(crate) filters: Vec<Filter>,
+    /// The filters of a selector.
+    users: BTreeMap<SelectorId, Vec<usize>>,
+}
+
+/// What each name of some filters stands for, in their order.
+type Meanings = Vec<Vec<u16>>;
+
+impl Half {
+    /// Takes the selectors that a plan needs.
+    pub(crate) fn new(plan: Plan, selectors: &mut Selectors) -> Self {
+        let Plan { enforced, isolated, tiered, statements, .. } = plan;
+        let mut half = Self { enforced, isolated, tiered, ..Self::default() };
+        for statement in statements {
+            let by_address = matches!(statement.peer, Some(Peer::Block { .. }));
+            half.blocks |= by_address;
+            let peer = statement.peer.map(|peer| selectors.acquire(&peer));
+            if let Some(id) = peer {
+                half.users.entry(id).or_default().push(half.filters.len());
+            }
+            let (tier, action, cookie) = (statement.tier, statement.action, statement.cookie);
+            half.filters.push(Filter {
+                tier,
+                action,
+                by_address,
+                peer,
+                ports: statement.ports,
+                cookie,
+            });
+        }
+        half
+    }
+
+    /// Gives up the selectors.
+    pub(crate) fn release(&self, selectors: &mut Selectors) {
+        self.filters
+            .iter()
+            .filter_map(|filter| filter.peer)
+            .for_each(|peer| selectors.release(peer));
+    }
+
+    /// The ports of all filters.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &PortFilter> {
+        self.filters.iter().flat_map(|filter| filter.ports.iter())
+    }
+
+    /// The filters of selectors.
+    pub(crate) fn of(&self, selecting: &[SelectorId]) -> BTreeSet<usize> {
+        selecting.iter().filter_map(|id| self.users.get(id)).flatten().copied().collect()
+    }
+
+    /// The keys that a filter is about when `identity` is the other side; any side without.
+    pub(crate) fn keys(
+        &self,
+        filter: usize,
+        names: Names<'_>,
+        identity: Option<NumericIdentity>,
+    ) -> Vec<(L4, usize)> {
+        let ports = self.filters[filter].ports.iter();
+        let keys = ports.flat_map(|port| match port {
+            PortFilter::Block(l4) => vec![*l4],
+            PortFilter::Named(name) => {
+                let numbers = match identity {
+                    Some(identity) => names.numbers(identity, name),
+                    None => names.all(name),
+                };
+                numbers.into_iter().map(|number| L4::port(name.1, number)).collect()
+            }
+        });
+        keys.map(|l4| (l4, filter)).collect()
+    }
+
+    /// What the filters say about ports when `identity` is the other side.
+    fn said(
+        &self,
+        filters: impl Iterator<Item = usize>,
+        names: Names<'_>,
+        identity: NumericIdentity,
+    ) -> Vec<Entry> {
+        let keys = filters.flat_map(|filter| self.keys(filter, names, Some(identity)));
+        let entry = |(l4, filter): (L4, usize)| {
+            let Filter { action, cookie, .. } = self.filters[filter];
+            Entry { l4, deny: action == Action::Deny, cookie }
+        };
+        keys.map(entry).collect()
+    }
+
+    /// What the names in these filters stand for.
+    fn numbers(&self, filters: &[usize], names: Names<'_>, identity: NumericIdentity) -> Meanings {
+        let ports = filters.iter().flat_map(|index| self.filters[*index].ports.iter());
+        let number = |port: &PortFilter| match port {
+            PortFilter::Block(_) => None,
+            PortFilter::Named(name) => Some(names.numbers(identity, name)),
+        };
+        ports.filter_map(number).collect()
+    }
+
+    /// The columns of all identities that are selected, and of everybody.
+    pub(crate) fn policy(
+        &self,
+        names: Names<'_>,
+        selectors: &Selectors,
+        origins: &mut Origins,
+    ) -> DirectionPolicy {
+        let mut of_identity: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (index, filter) in self.filters.iter().enumerate() {
+            for identity in filter.peer.into_iter().flat_map(|peer| selectors.selected(peer)) {
+                of_identity.entry(identity.0).or_default().push(index);
+            }
+        }
+        let mut policy = DirectionPolicy {
+            enforced: self.enforced,
+            blocks: self.blocks,
+            columns: Columns::default(),
+        };
+        let tiers = self.tiered.then(|| Tiers::new(self, names));
+        let columns = &mut policy.columns;
+        if let Some(tiers) = &tiers {
+            columns.set(WILDCARD, Arc::new(tiers.everybody(false)));
+            if self.blocks {
+                columns.set(WILDCARD | WEAK, Arc::new(tiers.everybody(true)));
+            }
+        } else {
+            let everyone = (0..self.filters.len()).filter(|at| self.filters[*at].peer.is_none());
+            let said = self.said(everyone, names, NumericIdentity(WILDCARD));
+            columns.set(WILDCARD, Arc::new(Column::new(None, said, origins)));
+        }
+        // Those of whom the same filters say the same share a column. (Those of a kind, if the
+        // filters have an order.)
+        let mut shared: HashMap<(Vec<usize>, Meanings, u32), [Arc<Column>; 2]> = HashMap::new();
+        for (identity, filters) in of_identity {
+            let number = NumericIdentity(identity);
+            let meanings = self.numbers(&filters, names, number);
+            let kind = tiers.as_ref().map_or(0, |_| crate::tiers::kind(number));
+            let both =
+                shared.entry((filters, meanings, kind)).or_insert_with_key(|(filters, ..)| {
+                    self.column(&policy, tiers.as_ref(), filters, names, number, origins)
+                        .map(Arc::new)
+                });
+            let [column, weak] = both.clone();
+            policy.columns.set(identity, column);
+            policy.columns.set(identity | WEAK, weak);
+        }
+        policy
+    }
+
+    /// Makes the columns of one identity right, which `filters` select now. True if they changed.
+    pub(crate) fn update(
+        &self,
+        policy: &mut DirectionPolicy,
+        filters: &BTreeSet<usize>,
+        names: Names<'_>,
+        identity: NumericIdentity,
+        origins: &mut Origins,
+    ) -> bool {
+        let both = if filters.is_empty() {
+            [Column::default(), Column::default()]
+        } else {
+            let tiers = self.tiered.then(|| Tiers::new(self, names));
+            let filters: Vec<usize> = filters.iter().copied().collect();
+            self.column(policy, tiers.as_ref(), &filters, names, identity, origins)
+        };
+        let mut changed = false;
+        for (column, key) in both.into_iter().zip([identity.0, identity.0 | WEAK]) {
+            let known = policy.columns.get(key).map(AsRef::as_ref);
+            if known.map_or(&[][..], Column::entries) != column.entries() {
+                policy.columns.set(key, Arc::new(column));
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// The columns of an identity: what counts first, and what counts after blocks.
+    fn column(
+        &self,
+        policy: &DirectionPolicy,
+        tiers: Option<&Tiers<'_>>,
+        filters: &[usize],
+        names: Names<'_>,
+        identity: NumericIdentity,
+        origins: &mut Origins,
+    ) -> [Column; 2] {
+        let wildcard = |key| policy.columns.get(key).map(AsRef::as_ref);
+        if let Some(tiers) = tiers {
+            let wildcards = [wildcard(WILDCARD), wildcard(WILDCARD | WEAK)];
+            return tiers.columns(filters, identity, wildcards);
+        }
+        let said = self.said(filters.iter().copied(), names, identity);
+        [Column::new(wildcard(WILDCARD), said, origins), Column::default()]
+    }
+
+    /// Whether `columns` have something to do with an identity.
+    pub(crate) fn knows(policy: &DirectionPolicy, identity: NumericIdentity) -> bool {
+        [identity.0, identity.0 | WEAK].iter().any(|key| policy.columns.get(*key).is_some())
+    }
+}

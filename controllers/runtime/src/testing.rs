@@ -255,7 +255,10 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
 }
 
 /// The path of a binary in `KUBEBUILDER_ASSETS`, the project's cache, or `PATH`.
-fn binary(name: &str) -> PathBuf {
+///
+/// # Panics
+/// If there is none.
+pub fn binary(name: &str) -> PathBuf {
     let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
     let cache = Path::new(&home).join(".cache/cilia");
     let mut folders: Vec<PathBuf> =

@@ -1,0 +1,335 @@
+//! Reads and writes etcd: one rate for everything a process asks, and leases for what it owns.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use cilia_runtime::lanes::Rate;
+use cilia_runtime::metrics::{DEFAULT_BUCKETS, Metrics};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::Error;
+use crate::connection::Connection;
+use crate::keys::{range_end, scope};
+use crate::lease::Leases;
+use crate::messages::{
+    CompactionRequest, DeleteRequest, DeleteResponse, Done, Header, KeyValue, PutRequest,
+    PutResponse, RangeRequest, RangeResponse, TxnResponse,
+};
+use crate::options::Options;
+use crate::txn::{Outcomes, Txn, read_of};
+use crate::watch::Watch;
+
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const PUT: &str = "/etcdserverpb.KV/Put";
+const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
+const TXN: &str = "/etcdserverpb.KV/Txn";
+const COMPACT: &str = "/etcdserverpb.KV/Compact";
+
+/// Locks end soon after their holder does.
+pub(crate) const LOCK_TTL: Duration = Duration::from_secs(25);
+/// The lifetime of what a process owns, where no flag says otherwise.
+const LEASE_TTL: Duration = Duration::from_mins(15);
+
+type Labels = [(&'static str, String); 4];
+type Turn = tokio::sync::Mutex<()>;
+
+/// How to be a client.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where etcd is, and how much of it to take.
+    pub options: Options,
+    /// How long what this process owns outlives it.
+    pub lease_ttl: Duration,
+    /// How long its locks outlive it.
+    pub lock_ttl: Duration,
+}
+
+impl Settings {
+    /// With the lifetimes of kvstore.md 4.
+    pub fn new(options: Options) -> Self {
+        Self { options, lease_ttl: LEASE_TTL, lock_ttl: LOCK_TTL }
+    }
+}
+
+/// A client of etcd; clones share it. What it keeps alive ends with the last clone.
+#[derive(Debug, Clone)]
+pub struct Client(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) connection: Arc<Connection>,
+    options: Options,
+    rate: Rate,
+    inflight: Semaphore,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) lock_leases: Arc<Leases>,
+    /// Those in this process who want the same lock.
+    turns: Mutex<HashMap<String, Weak<Turn>>>,
+    durations: Family<Labels, Histogram>,
+    pub(crate) stop: CancellationToken,
+    _guard: DropGuard,
+}
+
+impl Client {
+    /// A client that connects when it is first asked.
+    pub fn new(settings: &Settings, metrics: Option<&Metrics>) -> Result<Self, Error> {
+        let Settings { options, lease_ttl, lock_ttl } = settings;
+        let connection = Arc::new(Connection::new(options)?);
+        let qps = if options.bootstrap_qps > 0.0 { options.bootstrap_qps } else { options.qps };
+        let stop = CancellationToken::new();
+        let leases = |ttl| Arc::new(Leases::new(Arc::clone(&connection), ttl, stop.clone()));
+        let durations: Family<Labels, Histogram> =
+            Family::new_with_constructor(|| Histogram::new(DEFAULT_BUCKETS));
+        if let Some(metrics) = metrics {
+            let name = "kvstore_operations_duration_seconds";
+            let help = "Seconds of operations on the kvstore";
+            metrics.register(name, help, durations.clone());
+        }
+        Ok(Self(Arc::new(Inner {
+            rate: Rate::new(qps, options.qps.max(qps)),
+            inflight: Semaphore::new(options.max_inflight),
+            leases: leases(*lease_ttl),
+            lock_leases: leases(*lock_ttl),
+            turns: Mutex::default(),
+            durations,
+            _guard: stop.clone().drop_guard(),
+            stop,
+            options: options.clone(),
+            connection,
+        })))
+    }
+
+    /// Everything has been listed: from now on the ordinary rate holds.
+    pub fn bootstrapped(&self) {
+        self.0.rate.set(self.0.options.qps, self.0.options.qps);
+    }
+
+    /// The id of the etcd cluster that answered last; 0 before any has.
+    pub fn cluster_id(&self) -> u64 {
+        self.0.connection.cluster()
+    }
+
+    /// Asks, within the rate.
+    pub(crate) async fn ask<Q, R>(
+        &self,
+        (kind, operation): (&'static str, &'static str),
+        object: &str,
+        method: &'static str,
+        request: &Q,
+    ) -> Result<R, Error>
+    where
+        Q: prost::Message + Clone + 'static,
+        R: prost::Message + Default + 'static,
+    {
+        self.0.rate.write().await;
+        // The semaphore is never closed.
+        let _permit = self.0.inflight.acquire().await.ok();
+        let start = Instant::now();
+        let answer = self.0.connection.ask(operation, object, method, request).await;
+        let labels = [
+            ("scope", scope(object)),
+            ("kind", kind.to_owned()),
+            ("action", operation.to_owned()),
+            ("outcome", if answer.is_ok() { "success" } else { "error" }.to_owned()),
+        ];
+        self.0.durations.get_or_create(&labels).observe(start.elapsed().as_secs_f64());
+        answer
+    }
+
+    fn heard(&self, header: Option<&Header>) -> i64 {
+        let Some(header) = header else { return 0 };
+        self.0.connection.answered_by(header.cluster_id);
+        header.revision
+    }
+
+    /// The key, if there is one.
+    pub async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        let request = RangeRequest { key: key.into(), ..RangeRequest::default() };
+        let answer: RangeResponse = self.ask(("read", "get"), key, RANGE, &request).await?;
+        self.heard(answer.header.as_ref());
+        Ok(answer.kvs.into_iter().next())
+    }
+
+    /// Every key that begins with `prefix`, in order, and the revision at which this was so.
+    pub async fn list(&self, prefix: &str) -> Result<(Vec<KeyValue>, i64), Error> {
+        let mut all = Vec::new();
+        let revision = self.pages(prefix, false, |page| all.extend(page)).await?;
+        Ok((all, revision))
+    }
+
+    /// The same, page by page, all at the revision of the first. A whole list counts as one request:
+    /// its pages follow each other anyway. A `stale` list may be some member's older state.
+    pub(crate) async fn pages(
+        &self,
+        prefix: &str,
+        stale: bool,
+        mut take: impl FnMut(Vec<KeyValue>),
+    ) -> Result<i64, Error> {
+        let mut request = RangeRequest {
+            key: prefix.into(),
+            range_end: range_end(prefix),
+            limit: self.0.options.page,
+            serializable: stale,
+            ..RangeRequest::default()
+        };
+        loop {
+            let action = ("read", "list");
+            let answer: RangeResponse = if request.revision == 0 {
+                self.ask(action, prefix, RANGE, &request).await?
+            } else {
+                self.0.connection.ask(action.1, prefix, RANGE, &request).await?
+            };
+            let revision = self.heard(answer.header.as_ref());
+            if request.revision == 0 {
+                request.revision = revision;
+            }
+            let last = answer.kvs.last().map(|kv| kv.key.clone());
+            take(answer.kvs);
+            match last {
+                Some(mut last) if answer.more => {
+                    last.push(0);
+                    request.key = last;
+                }
+                _ => return Ok(request.revision),
+            }
+        }
+    }
+
+    /// Writes a key; on this process's lease, if `leased`. The revision of the write.
+    pub async fn put(&self, key: &str, value: &[u8], leased: bool) -> Result<i64, Error> {
+        let lease = if leased { self.0.leases.attach(key).await? } else { 0 };
+        let request = PutRequest { key: key.into(), value: value.to_vec(), lease };
+        let answer = self.ask(("write", "set"), key, PUT, &request).await;
+        let answer: PutResponse = self.watch_lease(answer, lease)?;
+        Ok(self.heard(answer.header.as_ref()))
+    }
+
+    /// Writes a key unless it is there with this value and, if `leased`, on this process's lease;
+    /// whether there was something to write.
+    pub async fn put_if_different(
+        &self,
+        key: &str,
+        value: &[u8],
+        leased: bool,
+    ) -> Result<bool, Error> {
+        let bound = self.0.leases.of(key);
+        let same = |present: &KeyValue| {
+            present.value == value && (!leased || bound == Some(present.lease))
+        };
+        if self.get(key).await?.as_ref().is_some_and(same) {
+            return Ok(false);
+        }
+        self.put(key, value, leased).await?;
+        Ok(true)
+    }
+
+    /// Writes a key if there is none; whether there was none.
+    pub async fn create(&self, key: &str, value: &[u8], leased: bool) -> Result<bool, Error> {
+        let lease = if leased { self.0.leases.attach(key).await? } else { 0 };
+        let txn = Txn::new().if_absent(key).put(key, value, lease);
+        Ok(self.txn("create", key, txn).await?.done)
+    }
+
+    /// Deletes a key; whether there was one.
+    pub async fn delete(&self, key: &str) -> Result<bool, Error> {
+        let request = DeleteRequest { key: key.into(), range_end: Vec::new() };
+        let answer: DeleteResponse = self.ask(("write", "delete"), key, DELETE, &request).await?;
+        self.heard(answer.header.as_ref());
+        self.0.leases.release(key);
+        Ok(answer.deleted > 0)
+    }
+
+    /// Deletes every key that begins with `prefix`; how many there were.
+    pub async fn delete_prefix(&self, prefix: &str) -> Result<i64, Error> {
+        let request = DeleteRequest { key: prefix.into(), range_end: range_end(prefix) };
+        let answer: DeleteResponse =
+            self.ask(("write", "delete"), prefix, DELETE, &request).await?;
+        self.heard(answer.header.as_ref());
+        Ok(answer.deleted)
+    }
+
+    /// Runs a transaction that is about `object`.
+    pub async fn txn(
+        &self,
+        operation: &'static str,
+        object: &str,
+        txn: Txn,
+    ) -> Result<Outcomes, Error> {
+        let lease = txn.request.success.iter().find_map(|op| match &op.operation {
+            Some(crate::messages::Operation::Put(put)) if put.lease != 0 => Some(put.lease),
+            _ => None,
+        });
+        let answer = self.ask(("write", operation), object, TXN, &txn.request).await;
+        let answer: TxnResponse = self.watch_lease(answer, lease.unwrap_or_default())?;
+        let revision = self.heard(answer.header.as_ref());
+        Ok(Outcomes { done: answer.succeeded, revision, read: read_of(answer.responses) })
+    }
+
+    /// The lease that a key will be written on, for [`Txn::put`].
+    pub async fn lease_for(&self, key: &str) -> Result<i64, Error> {
+        self.0.leases.attach(key).await
+    }
+
+    /// The key is this process's no more: its place on the lease is free.
+    pub fn release_lease(&self, key: &str) {
+        self.0.leases.release(key);
+    }
+
+    /// Whether the key hangs on a lease of this process, as far as is known.
+    pub fn owns(&self, key: &str, lease: i64) -> bool {
+        self.0.leases.of(key) == Some(lease)
+    }
+
+    /// Changes when a lease was lost, and with it everything that hung on it.
+    pub fn lost_leases(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.leases.subscribe()
+    }
+
+    /// How many leases there are for keys, and for locks.
+    pub fn lease_counts(&self) -> (usize, usize) {
+        (self.0.leases.count(), self.0.lock_leases.count())
+    }
+
+    /// Lists and then watches every key that begins with `prefix`.
+    pub fn watch(&self, prefix: &str) -> Watch {
+        Watch::start(self, prefix)
+    }
+
+    /// Forgets the history before `revision`, as etcd does by itself from time to time.
+    pub async fn compact(&self, revision: i64) -> Result<(), Error> {
+        let request = CompactionRequest { revision, physical: true };
+        let object = revision.to_string();
+        let _: Done = self.ask(("write", "compact"), &object, COMPACT, &request).await?;
+        Ok(())
+    }
+
+    /// A lease that etcd does not know is lost, whoever finds out first.
+    fn watch_lease<R>(&self, answer: Result<R, Error>, lease: i64) -> Result<R, Error> {
+        if let Err(error) = &answer
+            && error.is_lease_lost()
+            && lease != 0
+        {
+            self.0.leases.lost(lease);
+            self.0.lock_leases.lost(lease);
+        }
+        answer
+    }
+
+    /// Where those of this process queue who want the same lock.
+    pub(crate) fn turn(&self, path: &str) -> Arc<Turn> {
+        let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if turns.len() >= 2 * turns.values().filter(|turn| turn.strong_count() > 0).count() + 64 {
+            turns.retain(|_, turn| turn.strong_count() > 0);
+        }
+        if let Some(turn) = turns.get(path).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::new(Turn::default());
+        turns.insert(path.into(), Arc::downgrade(&turn));
+        turn
+    }
+}

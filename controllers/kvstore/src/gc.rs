@@ -1,0 +1,204 @@
+//! Decides which identities and locks of the kvstore nobody needs (kvstore.md 7.4, 7.5), and
+//! deletes them if that is still so then.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use cilia_crds::NumericIdentity;
+use cilia_identity::Space;
+use cilia_runtime::lanes::Rate;
+
+use crate::client::Client;
+use crate::txn::Txn;
+use crate::{Error, KeyValue, keys};
+
+/// Identities that were unused in the last run: the revision of the master's last write.
+pub type Unused = HashMap<u32, i64>;
+
+/// What a run has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Masters that are still there, of any cluster.
+    pub alive: usize,
+    /// Masters that were deleted.
+    pub deleted: Vec<u32>,
+    /// What the next run needs to know.
+    pub unused: Unused,
+    /// Deletions that failed.
+    pub failures: usize,
+}
+
+/// A master key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Master {
+    number: u32,
+    labels: String,
+    revision: i64,
+}
+
+/// Which of the cluster's masters are unused, and of these which were in the last run already, as they are now.
+fn decide(
+    masters: &[Master],
+    used: &HashSet<String>,
+    space: Space,
+    before: &Unused,
+) -> (Unused, Vec<Master>) {
+    let mut unused = Unused::new();
+    let mut delete = Vec::new();
+    let own = |master: &&Master| space.contains(NumericIdentity(master.number));
+    for master in masters.iter().filter(own).filter(|master| !used.contains(&master.labels)) {
+        unused.insert(master.number, master.revision);
+        if before.get(&master.number) == Some(&master.revision) {
+            delete.push(master.clone());
+        }
+    }
+    (unused, delete)
+}
+
+/// Looks once at all masters; one that is unused for the second time, unchanged, is deleted.
+pub async fn identities(
+    client: &Client,
+    space: Space,
+    before: &Unused,
+    rate: &Rate,
+) -> Result<Report, Error> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (masters, _) = client.list(&keys::identity_ids()).await?;
+    let master = |kv: &KeyValue| {
+        let number = keys::parse_identity_id(&text(&kv.key))?;
+        Some(Master { number, labels: text(&kv.value), revision: kv.mod_revision })
+    };
+    let masters: Vec<Master> = masters.iter().filter_map(master).collect();
+    let prefix = format!("{}/value/", keys::IDENTITIES);
+    let (uses, _) = client.list(&prefix).await?;
+    let labels = |kv: &KeyValue| {
+        let key = text(&kv.key);
+        let (labels, _) = key.strip_prefix(&prefix)?.rsplit_once('/')?;
+        Some(labels.to_owned())
+    };
+    let used: HashSet<String> = uses.iter().filter_map(labels).collect();
+    let (unused, delete) = decide(&masters, &used, space, before);
+    let mut report = Report { alive: masters.len(), unused, ..Report::default() };
+    for master in delete {
+        rate.write().await;
+        match delete_master(client, &master).await {
+            Ok(true) => {
+                tracing::info!(
+                    identity = master.number,
+                    labels = master.labels,
+                    "identity deleted from the kvstore"
+                );
+                report.unused.remove(&master.number);
+                report.deleted.push(master.number);
+                report.alive -= 1;
+            }
+            // Somebody has begun to use it.
+            Ok(false) => _ = report.unused.remove(&master.number),
+            Err(error) => {
+                tracing::warn!(%error, identity = master.number, "identity left for the next run");
+                report.failures += 1;
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Deletes a master that is unchanged, if nobody uses its labels. The lock is for agents that look
+/// first and write then; ours write only if the master is there.
+async fn delete_master(client: &Client, master: &Master) -> Result<bool, Error> {
+    let lock = client.lock(&keys::identity_lock(&master.labels)).await?;
+    let key = keys::identity_id(master.number);
+    let txn = Txn::new()
+        .if_unchanged_since(&key, master.revision)
+        .if_none_under(&keys::identity_values(&master.labels))
+        .delete(&key);
+    let deleted = client.txn("delete", &key, lock.guard(txn)).await;
+    let given_back = lock.unlock().await;
+    let deleted = deleted?.done;
+    given_back?;
+    Ok(deleted)
+}
+
+/// The oldest key of each lock in the last round: its last write and its lease.
+pub type Locks = BTreeMap<String, (String, i64, i64)>;
+
+/// The keys of locks that had the same holder in the last round, and what the next round needs to know.
+fn stale(listed: &[KeyValue], before: &Locks) -> (Vec<(String, i64)>, Locks) {
+    let mut oldest = Locks::new();
+    for kv in listed {
+        let key = String::from_utf8_lossy(&kv.key).into_owned();
+        let holder = (key.clone(), kv.mod_revision, kv.lease);
+        let known =
+            oldest.entry(keys::lock_path(&key).to_owned()).or_insert_with(|| holder.clone());
+        if holder.1 < known.1 {
+            *known = holder;
+        }
+    }
+    let same = |(path, holder): (&String, &(String, i64, i64))| {
+        (before.get(path) == Some(holder)).then(|| (holder.0.clone(), holder.1))
+    };
+    (oldest.iter().filter_map(same).collect(), oldest)
+}
+
+/// Looks once at all locks of identities; one that the same holder has for the second time is broken.
+/// The broken locks' keys, and what the next round needs to know.
+pub async fn locks(client: &Client, before: &Locks) -> Result<(Vec<String>, Locks), Error> {
+    let (listed, _) = client.list(&keys::identity_locks()).await?;
+    let (stale, next) = stale(&listed, before);
+    let mut broken = Vec::new();
+    for (key, revision) in stale {
+        let txn = Txn::new().if_unchanged_since(&key, revision).delete(&key);
+        if client.txn("delete", &key, txn).await?.done {
+            tracing::warn!(key, "lock was held for too long, and is broken");
+            broken.push(key);
+        }
+    }
+    Ok((broken, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use cilia_identity::Space;
+
+    use super::{KeyValue, Locks, Master, Unused, decide, stale};
+
+    #[test]
+    fn only_what_is_unused_twice_and_unchanged_and_ours_goes() {
+        let space = Space::new(0, 255).unwrap();
+        let master =
+            |number, labels: &str, revision| Master { number, labels: labels.into(), revision };
+        let masters = [
+            master(300, "k8s:a=1;", 5),
+            master(301, "k8s:a=2;", 6),
+            master(302, "k8s:a=3;", 7),
+            master(303, "k8s:a=4;", 8),
+            master(65_600, "k8s:a=5;", 9),
+        ];
+        let used: HashSet<String> = ["k8s:a=2;".to_owned()].into();
+        let before: Unused = [(300, 5), (301, 6), (302, 6), (65_600, 9)].into();
+        let (unused, delete) = decide(&masters, &used, space, &before);
+        assert_eq!(unused, [(300, 5), (302, 7), (303, 8)].into());
+        assert_eq!(delete, [master(300, "k8s:a=1;", 5)]);
+    }
+
+    #[test]
+    fn only_the_holder_of_a_lock_can_hold_it_for_too_long() {
+        let key = |name: &str, revision, lease| KeyValue {
+            key: format!("cilium/state/identities/v1/locks/{name}").into(),
+            mod_revision: revision,
+            lease,
+            ..KeyValue::default()
+        };
+        let round = [key("a/7", 5, 7), key("a/8", 6, 8), key("b/9", 7, 9)];
+        let (none, first) = stale(&round, &Locks::new());
+        assert!(none.is_empty());
+        // The holder of `a` has changed; that of `b` has not.
+        let round = [key("a/8", 6, 8), key("b/9", 7, 9)];
+        let (broken, second) = stale(&round, &first);
+        assert_eq!(broken, [("cilium/state/identities/v1/locks/b/9".to_owned(), 7)]);
+        // It was taken again meanwhile, by the same lease.
+        let (broken, _) = stale(&[key("b/9", 12, 9)], &second);
+        assert!(broken.is_empty());
+    }
+}

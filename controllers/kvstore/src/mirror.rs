@@ -1,0 +1,236 @@
+//! Keeps keys of the kvstore equal to a table of desired entries.
+//!
+//! Whoever owns a key says what it should be ([`Mirror::set`]); everything else follows from comparing
+//! that with what is known to be there: the first write, a change, a lost lease, a deletion by somebody
+//! else, a restart that finds its former keys on a lease that will end. A key that somebody else has
+//! written meanwhile is theirs: it is not deleted. About 150 bytes an entry beside key and value.
+
+mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cilia_runtime::lanes::{Lane, Lanes, Next, Retry, Workqueues};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+use crate::client::Client;
+use crate::txn::Txn;
+use crate::watch::Event;
+pub use table::Entry;
+use table::{Known, Step, Table};
+
+/// How many keys are written at once, within the client's rate.
+const WORKERS: usize = 16;
+
+/// What somebody who watches the keys tells a [`Mirror`].
+pub type Seen = Event;
+
+/// Keys that are kept as they should be; clones share them.
+#[derive(Debug, Clone)]
+pub struct Mirror(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    table: Mutex<Table>,
+    lanes: Lanes<String>,
+    /// How many keys are not as they should be.
+    pending: watch::Sender<usize>,
+    /// How often what is there is read, against writes that nobody saw.
+    resync: Duration,
+}
+
+impl Mirror {
+    /// Keeps nothing yet. `queue` is its name in `workqueue_*` metrics.
+    pub fn new(
+        client: Client,
+        queue: &'static str,
+        resync: Duration,
+        workqueues: &Workqueues,
+    ) -> Self {
+        let retry = Retry {
+            base: Duration::from_millis(50),
+            cap: Duration::from_secs(10),
+            max: u32::MAX,
+            ..Retry::default()
+        };
+        let lanes = Lanes::new(vec![Lane::new(queue)], retry, None, workqueues);
+        let (table, pending) = (Mutex::default(), watch::Sender::new(0));
+        Self(Arc::new(Shared { client, table, lanes, pending, resync }))
+    }
+
+    /// The key should have this value, on this process's lease.
+    pub fn set(&self, key: String, value: Vec<u8>) {
+        self.want(key, Some(Entry { value, leased: true }));
+    }
+
+    /// The key should exist; with this value, if it is not there. It stays when it is forgotten.
+    pub fn ensure(&self, key: String, value: Vec<u8>) {
+        self.want(key, Some(Entry { value, leased: false }));
+    }
+
+    /// The key should not be there; nothing happens to a key that is not ours.
+    pub fn remove(&self, key: &str) {
+        self.want(key.into(), None);
+    }
+
+    /// The key is not ours to look after any more; it stays as it is.
+    pub fn forget(&self, key: &str) {
+        self.table().forget(key);
+        self.0.client.release_lease(key);
+        self.count();
+    }
+
+    /// The owner has written the key itself, together with something else.
+    pub fn wrote(&self, key: String, entry: Entry, lease: i64, revision: i64) {
+        let value = entry.value.clone();
+        let mut table = self.table();
+        table.want(&key, Some(entry));
+        table.found(&key, Some(Known { value, lease, revision }));
+        drop(table);
+        self.count();
+    }
+
+    /// The key may have been lost: looks what is there.
+    pub fn look(&self, key: &str) {
+        self.table().doubt(key);
+        self.0.lanes.add(0, key.into());
+    }
+
+    /// Whether the key is as it should be, and that is here to stay.
+    pub fn holds(&self, key: &str) -> bool {
+        self.table().step(key, |lease| self.0.client.owns(key, lease)) == Step::Nothing
+            && self.table().wants(key)
+    }
+
+    /// Every key that should be there.
+    pub fn keys(&self) -> Vec<String> {
+        self.table().keys()
+    }
+
+    /// Somebody who watches the keys has seen this: repairs what others have deleted.
+    pub fn seen(&self, event: &Seen) {
+        let key = match event {
+            Event::Put(kv) => {
+                let key = String::from_utf8_lossy(&kv.key).into_owned();
+                self.table().seen(&key, kv);
+                return;
+            }
+            Event::Deleted(key) => key,
+            Event::Listed | Event::Progress(_) => return,
+        };
+        if !self.table().vanished(key) {
+            return;
+        }
+        tracing::info!(key, "key was deleted by somebody else, will be written again");
+        self.0.lanes.add(0, key.clone());
+        self.count();
+    }
+
+    /// Returns once every key is as it should be.
+    pub async fn settled(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.0.pending.subscribe().wait_for(|pending| *pending == 0).await;
+    }
+
+    /// Writes until `stop`. To be called once.
+    pub async fn run(&self, stop: CancellationToken) {
+        let work = self.0.lanes.run(WORKERS, &stop, async |job| {
+            self.reconcile(&job.key).await?;
+            Ok::<_, Error>(Next::Done)
+        });
+        let mut lost = self.0.client.lost_leases();
+        let follow = async {
+            let mut resync = tokio::time::interval(self.0.resync);
+            resync.tick().await;
+            loop {
+                tokio::select! {
+                    Ok(()) = lost.changed() => {}
+                    _ = resync.tick() => self.table().know_nothing(),
+                }
+                for key in self.keys() {
+                    if !self.holds(&key) {
+                        self.0.lanes.add(0, key);
+                    }
+                }
+                self.count();
+            }
+        };
+        tokio::select! {
+            () = work => {}
+            () = follow => {}
+        }
+    }
+
+    fn want(&self, key: String, entry: Option<Entry>) {
+        let news = self.table().want(&key, entry);
+        if news {
+            self.0.lanes.add(0, key);
+            self.count();
+        }
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let client = &self.0.client;
+        let mut read = false;
+        loop {
+            let step = self.table().step(key, |lease| client.owns(key, lease));
+            match step {
+                Step::Nothing => break,
+                Step::Read if read => break,
+                Step::Read => {
+                    read = true;
+                    let present = client.get(key).await?;
+                    let known = present.map(|kv| Known {
+                        value: kv.value,
+                        lease: kv.lease,
+                        revision: kv.mod_revision,
+                    });
+                    self.table().found(key, known);
+                }
+                Step::Put(value) => {
+                    let lease = client.lease_for(key).await?;
+                    let txn = Txn::new().put(key, &value, lease);
+                    let revision = client.txn("update", key, txn).await?.revision;
+                    self.table().found(key, Some(Known { value, lease, revision }));
+                }
+                Step::Create(value) => {
+                    let txn = Txn::new().if_absent(key).put(key, &value, 0).else_get(key);
+                    let outcome = client.txn("create", key, txn).await?;
+                    let known = match outcome.read.into_iter().flatten().next() {
+                        Some(kv) => {
+                            Known { value: kv.value, lease: kv.lease, revision: kv.mod_revision }
+                        }
+                        None => {
+                            tracing::info!(key, "key written that was missing");
+                            Known { value, lease: 0, revision: outcome.revision }
+                        }
+                    };
+                    self.table().found(key, Some(known));
+                }
+                Step::Delete(revision) => {
+                    let txn = Txn::new().if_unchanged_since(key, revision).delete(key);
+                    let deleted = client.txn("delete", key, txn).await?.done;
+                    tracing::debug!(key, deleted, "key given up");
+                    if self.table().gone(key, revision) {
+                        client.release_lease(key);
+                    }
+                }
+            }
+        }
+        self.count();
+        Ok(())
+    }
+
+    fn count(&self) {
+        let client = &self.0.client;
+        let pending = self.table().pending(|key, lease| client.owns(key, lease));
+        self.0.pending.send_if_modified(|known| std::mem::replace(known, pending) != pending);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

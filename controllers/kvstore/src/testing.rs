@@ -1,0 +1,339 @@
+//! A real etcd of one or more members on loopback, with or without TLS, for tests that break it.
+
+mod certificates;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cilia_runtime::testing::{Process, binary, eventually_for, free_ports};
+
+use crate::client::{Client, Settings};
+use crate::options::{Options, Source};
+
+pub use cilia_runtime::testing::Signal;
+
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// Requests per second, where a test is not about the rate.
+const UNLIMITED: f64 = 1e6;
+
+/// A running etcd; ends and vanishes when dropped.
+#[derive(Debug)]
+pub struct Etcd {
+    members: Vec<Member>,
+    folder: tempfile::TempDir,
+    tls: bool,
+}
+
+#[derive(Debug)]
+struct Member {
+    process: Option<Process>,
+    arguments: Vec<String>,
+    client_port: u16,
+}
+
+impl Etcd {
+    /// One member without TLS.
+    pub async fn start() -> Self {
+        Self::with(1, false, &[]).await
+    }
+
+    /// So many members.
+    ///
+    /// # Panics
+    /// If they do not become ready.
+    pub async fn with(members: usize, tls: bool, arguments: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("cilia-etcd-").tempdir();
+        let folder = folder.expect("create a temporary folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        if tls {
+            certificates::write(folder.path());
+        }
+        let ports: Vec<[u16; 2]> = (0..members).map(|_| free_ports()).collect();
+        let scheme = if tls { "https" } else { "http" };
+        let names = ports.iter().enumerate();
+        let cluster: Vec<String> =
+            names.map(|(n, [_, peer])| format!("m{n}=http://127.0.0.1:{peer}")).collect();
+        let member = |(n, [client, peer]): (usize, &[u16; 2])| {
+            let mut all = vec![
+                format!("--name=m{n}"),
+                format!("--data-dir={}", path(&format!("m{n}"))),
+                "--unsafe-no-fsync".into(),
+                "--heartbeat-interval=50".into(),
+                "--election-timeout=500".into(),
+                format!("--listen-client-urls={scheme}://127.0.0.1:{client}"),
+                format!("--advertise-client-urls={scheme}://127.0.0.1:{client}"),
+                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
+                format!("--initial-cluster={}", cluster.join(",")),
+            ];
+            if tls {
+                all.extend([
+                    format!("--cert-file={}", path("server.crt")),
+                    format!("--key-file={}", path("server.key")),
+                    format!("--trusted-ca-file={}", path("ca.crt")),
+                    "--client-cert-auth".into(),
+                ]);
+            }
+            all.extend(arguments.iter().map(ToString::to_string));
+            Member { process: None, arguments: all, client_port: *client }
+        };
+        let members = ports.iter().enumerate().map(member).collect();
+        let mut etcd = Self { members, folder, tls };
+        for index in 0..etcd.members.len() {
+            etcd.run(index);
+        }
+        etcd.wait_until_ready().await;
+        etcd
+    }
+
+    async fn wait_until_ready(&self) {
+        let client = self.client();
+        eventually_for(READY_WITHIN, || async {
+            client
+                .put("ready", b"", false)
+                .await
+                .map_err(|error| format!("{error}: {}", self.log(0)))
+        })
+        .await;
+        client.delete("ready").await.expect("delete a key");
+    }
+
+    /// Starts a member, with the data that it has.
+    pub fn run(&mut self, index: usize) {
+        let log = self.folder.path().join(format!("m{index}.log"));
+        let member = &mut self.members[index];
+        member.process = Some(Process::start(&binary("etcd"), &member.arguments, &log));
+    }
+
+    /// Kills a member.
+    pub fn kill(&mut self, index: usize) {
+        self.members[index].process = None;
+    }
+
+    /// Takes away what a killed member has stored.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub fn wipe(&mut self, index: usize) {
+        self.kill(index);
+        std::fs::remove_dir_all(self.folder.path().join(format!("m{index}"))).expect("remove data");
+    }
+
+    /// Sends a member a signal.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn signal(&self, index: usize, signal: Signal) {
+        self.members[index].process.as_ref().expect("a running member").signal(signal);
+    }
+
+    /// Where a member listens.
+    pub fn port(&self, index: usize) -> u16 {
+        self.members[index].client_port
+    }
+
+    /// How many members there are.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The end of a member's log.
+    pub fn log(&self, index: usize) -> String {
+        let log = self.members[index].process.as_ref().map(Process::output).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
+    /// A configuration file for clients, of this user where there is TLS.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn config(&self, user: &str) -> PathBuf {
+        let ports: Vec<u16> = self.members.iter().map(|member| member.client_port).collect();
+        self.config_via(user, &ports)
+    }
+
+    /// The same by way of these ports.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn config_via(&self, user: &str, ports: &[u16]) -> PathBuf {
+        let scheme = if self.tls { "https" } else { "http" };
+        let mut text = "endpoints:\n".to_owned();
+        for port in ports {
+            text += &format!("- {scheme}://127.0.0.1:{port}\n");
+        }
+        if self.tls {
+            let file = |name: &str| self.folder.path().join(name).display().to_string();
+            text += &format!("trusted-ca-file: {}\n", file("ca.crt"));
+            text += &format!("cert-file: {}\n", file(&format!("{user}.crt")));
+            text += &format!("key-file: {}\n", file(&format!("{user}.key")));
+        }
+        let path = self.folder.path().join(format!("{user}-{}.config", ports[0]));
+        std::fs::write(&path, text).expect("write a configuration");
+        path
+    }
+
+    /// Options of a client without a rate.
+    pub fn options(&self, user: &str) -> Options {
+        options(&self.config(user))
+    }
+
+    /// An administrator's client.
+    ///
+    /// # Panics
+    /// If the configuration is wrong.
+    pub fn client(&self) -> Client {
+        Client::new(&Settings::new(self.options("root")), None).expect("make a client")
+    }
+
+    /// Revokes a lease, and deletes what hangs on it.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub async fn revoke(&self, lease: i64) {
+        let request = crate::messages::LeaseRequest { id: lease };
+        let method = "/etcdserverpb.Lease/LeaseRevoke";
+        let client = self.client();
+        let answer: Result<crate::messages::Done, _> =
+            client.ask(("write", "revoke"), "lease", method, &request).await;
+        answer.expect("revoke a lease");
+    }
+
+    /// Gives back the space of what was compacted, and takes the alarm off.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub async fn make_room(&self) {
+        self.run_method("/etcdserverpb.Maintenance/Defragment", &Nothing {}).await;
+        let status: crate::messages::StatusResponse = self
+            .client()
+            .0
+            .connection
+            .unary(0, "/etcdserverpb.Maintenance/Status", crate::messages::StatusRequest {})
+            .await
+            .expect("a member's status");
+        let member = status.header.unwrap_or_default().member_id;
+        // Deactivate NOSPACE.
+        let alarm = Alarm { action: 2, member, alarm: 1 };
+        self.run_method("/etcdserverpb.Maintenance/Alarm", &alarm).await;
+    }
+
+    /// Makes the users of kvstore.md 9.3, and lets nobody else in.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub async fn enable_users(&self) {
+        let name = |name: &str| Named { name: name.into() };
+        let user = |name: &str| User {
+            name: name.into(),
+            password: String::new(),
+            options: Some(UserOptions { no_password: true }),
+        };
+        let grant = |user: &str, role: &str| Pair { one: user.into(), two: role.into() };
+        self.run_method("/etcdserverpb.Auth/RoleAdd", &name("remote")).await;
+        for prefix in
+            ["cilium/.heartbeat", "cilium/state/", "cilium/cluster-config/", "cilium/synced/"]
+        {
+            let permission = Permission {
+                kind: 0,
+                key: prefix.into(),
+                range_end: crate::keys::range_end(prefix),
+            };
+            let granted = RolePermission { name: "remote".into(), permission: Some(permission) };
+            self.run_method("/etcdserverpb.Auth/RoleGrantPermission", &granted).await;
+        }
+        for (who, role) in [("root", "root"), ("admin-east", "root"), ("remote", "remote")] {
+            self.run_method("/etcdserverpb.Auth/UserAdd", &user(who)).await;
+            self.run_method("/etcdserverpb.Auth/UserGrantRole", &grant(who, role)).await;
+        }
+        self.run_method("/etcdserverpb.Auth/AuthEnable", &Nothing {}).await;
+    }
+
+    async fn run_method<Q: prost::Message + Clone + 'static>(
+        &self,
+        method: &'static str,
+        request: &Q,
+    ) {
+        let client = self.client();
+        let answer: Result<crate::messages::Done, _> =
+            client.ask(("write", "test"), method, method, request).await;
+        answer.expect("an administrator's request");
+    }
+
+    /// Where files of the etcd lie.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Options of a client without a rate, whose etcd is in this file.
+pub fn options(config: &Path) -> Options {
+    Options {
+        max_inflight: 100,
+        source: Source::File(config.into()),
+        ..Options::of_file(config, UNLIMITED)
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Nothing {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Alarm {
+    #[prost(int32, tag = "1")]
+    action: i32,
+    #[prost(uint64, tag = "2")]
+    member: u64,
+    #[prost(int32, tag = "3")]
+    alarm: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Named {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Pair {
+    #[prost(string, tag = "1")]
+    one: String,
+    #[prost(string, tag = "2")]
+    two: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct User {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    password: String,
+    #[prost(message, optional, tag = "3")]
+    options: Option<UserOptions>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct UserOptions {
+    #[prost(bool, tag = "1")]
+    no_password: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RolePermission {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    permission: Option<Permission>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Permission {
+    /// 0 read, 1 write, 2 both.
+    #[prost(int32, tag = "1")]
+    kind: i32,
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    range_end: Vec<u8>,
+}

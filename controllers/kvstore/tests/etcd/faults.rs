@@ -1,0 +1,189 @@
+//! Members die, quorums are lost, disks are full, processes freeze: nothing is lost.
+
+use std::time::Duration;
+
+use cilia_identity::Space;
+use cilia_kvstore::allocator::NoMaker;
+use cilia_kvstore::testing::{Etcd, Signal, options};
+use cilia_kvstore::{Allocator, Client, Mirror, Settings, Watchdog, keys};
+use cilia_runtime::testing::eventually_for;
+use cilia_runtime::testing::proxy::{Mode, Proxy};
+use tokio_util::sync::CancellationToken;
+
+use crate::{number, workqueues};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn labels(app: &str) -> cilia_crds::Labels {
+    let mut labels = cilia_crds::Labels::new();
+    labels.insert("k8s", "app", app);
+    labels
+}
+
+struct Agent {
+    mirror: Mirror,
+    allocator: Allocator,
+    watchdog: Watchdog,
+    stop: CancellationToken,
+}
+
+fn agent(client: &Client) -> Agent {
+    let stop = CancellationToken::new();
+    let mirror = Mirror::new(client.clone(), "nodes", Duration::from_mins(30), &workqueues());
+    let space = Space::new(0, 255).expect("allowed");
+    let allocator = Allocator::new(client.clone(), space, "10.0.0.1".into(), &workqueues());
+    let watchdog = Watchdog::new(client.clone(), 0);
+    let agent = Agent { mirror, allocator, watchdog, stop };
+    tokio::spawn({
+        let (mirror, stop) = (agent.mirror.clone(), agent.stop.clone());
+        async move { mirror.run(stop).await }
+    });
+    tokio::spawn({
+        let (allocator, stop) = (agent.allocator.clone(), agent.stop.clone());
+        async move { allocator.run(stop, |_| {}).await }
+    });
+    tokio::spawn({
+        let (watchdog, stop) = (agent.watchdog.clone(), agent.stop.clone());
+        async move { watchdog.run(stop).await }
+    });
+    tokio::spawn({
+        let (mirror, mut watch) = (agent.mirror.clone(), client.watch(keys::NODES));
+        async move {
+            while let Some(events) = watch.next().await {
+                events.iter().for_each(|event| mirror.seen(event));
+            }
+        }
+    });
+    agent
+}
+
+async fn has(client: &Client, key: &str, value: &str) -> Result<(), String> {
+    match client.get(key).await {
+        Ok(Some(kv)) if kv.value == value.as_bytes() => Ok(()),
+        other => Err(format!("{key}: {other:?}")),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_die_and_a_quorum_is_lost() {
+    let mut etcd = Etcd::with(3, false, &[]).await;
+    let client = etcd.client();
+    let agent = agent(&client);
+    let node = keys::node("east", "n1");
+    agent.mirror.set(node.clone(), b"1".to_vec());
+    let first = agent.allocator.allocate(&labels("a"), None, &NoMaker).await.unwrap();
+    // One after the other, the leader among them; it is enough to kill each once.
+    for member in 0..3 {
+        etcd.kill(member);
+        let value = format!("{member}").into_bytes();
+        agent.mirror.set(node.clone(), value);
+        let wanted = labels(&format!("b{member}"));
+        let one = agent.allocator.allocate(&wanted, None, &NoMaker);
+        let one = tokio::time::timeout(LONG, one).await.expect("in time").unwrap();
+        assert_ne!(one, first);
+        agent.mirror.settled().await;
+        etcd.run(member);
+        eventually_for(LONG, || async { has(&client, &node, &member.to_string()).await }).await;
+    }
+    // Two at once: no quorum. What is wanted meanwhile is written when it is back.
+    etcd.kill(0);
+    etcd.kill(1);
+    agent.mirror.set(node.clone(), b"later".to_vec());
+    let pause = Duration::from_secs(number("CILIA_QUORUM_LOST_SECONDS", 0) as u64);
+    let asked = tokio::spawn({
+        let allocator = agent.allocator.clone();
+        async move { allocator.allocate(&labels("c"), None, &NoMaker).await }
+    });
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+    }
+    etcd.run(0);
+    etcd.run(1);
+    eventually_for(LONG, || async { has(&client, &node, "later").await }).await;
+    let third = asked.await.expect("no panic");
+    let third = match third {
+        Ok(number) => number,
+        // A long loss may exhaust the attempts; the endpoint asks again.
+        Err(_) => agent.allocator.allocate(&labels("c"), None, &NoMaker).await.unwrap(),
+    };
+    assert_eq!(agent.allocator.allocate(&labels("c"), None, &NoMaker).await.unwrap(), third);
+    eventually_for(LONG, || async {
+        let health = agent.watchdog.health().borrow().clone();
+        if health.ok { Ok(()) } else { Err(health) }
+    })
+    .await;
+    let (locks, _) = client.list(&keys::identity_locks()).await.unwrap();
+    assert_eq!(locks, [], "no lock is held for ever");
+    agent.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_waited_out() {
+    // 2 MiB are full soon.
+    let etcd = Etcd::with(1, false, &["--quota-backend-bytes=2097152"]).await;
+    let client = etcd.client();
+    let agent = agent(&client);
+    let filler = vec![b'x'; 200_000];
+    let mut refused = None;
+    for number in 0..40 {
+        if let Err(error) = client.put(&format!("filler/{number}"), &filler, false).await {
+            refused = Some(error);
+            break;
+        }
+    }
+    let refused = refused.expect("the disk is full");
+    assert!(refused.is_no_space(), "{refused}");
+    let node = keys::node("east", "n1");
+    agent.mirror.set(node.clone(), b"1".to_vec());
+    let (_, revision) = client.list("filler/").await.unwrap();
+    client.delete_prefix("filler/").await.unwrap();
+    client.compact(revision + 1).await.unwrap();
+    etcd.make_room().await;
+    eventually_for(LONG, || async { has(&client, &node, "1").await }).await;
+    agent.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_expired_behind_a_dead_link_is_replaced() {
+    // The link is stalled for longer than the lease lives: to etcd this is an agent that froze.
+    let etcd = Etcd::start().await;
+    let direct = etcd.client();
+    let proxy = Proxy::to(([127, 0, 0, 1], etcd.port(0)).into()).await;
+    let via = options(&etcd.config_via("root", &[proxy.address().port()]));
+    let ttl = Duration::from_secs(2);
+    let settings = Settings { lease_ttl: ttl, lock_ttl: ttl, ..Settings::new(via) };
+    let client = Client::new(&settings, None).unwrap();
+    let agent = agent(&client);
+    let node = keys::node("east", "n1");
+    agent.mirror.set(node.clone(), b"1".to_vec());
+    let number = agent.allocator.allocate(&labels("a"), None, &NoMaker).await.unwrap();
+    agent.mirror.settled().await;
+    let lock = client.lock("cilium/test/lock").await.unwrap();
+    proxy.set(Mode::Stall);
+    eventually_for(LONG, || async {
+        match direct.get(&node).await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    proxy.set(Mode::Cut);
+    proxy.set(Mode::Pass);
+    eventually_for(LONG, || async { has(&direct, &node, "1").await }).await;
+    let uses = keys::identity_value(&labels("a").canonical(), "10.0.0.1");
+    eventually_for(LONG, || async { has(&direct, &uses, &number.to_string()).await }).await;
+    assert!(lock.check().await.is_err(), "a lock does not outlive its lease");
+    agent.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_member_is_passed_over() {
+    let etcd = Etcd::with(3, false, &[]).await;
+    let client = etcd.client();
+    for member in 0..3 {
+        etcd.signal(member, Signal::SIGSTOP);
+        let put = tokio::time::timeout(LONG, client.put("a", b"1", true)).await;
+        put.expect("in time").unwrap();
+        etcd.signal(member, Signal::SIGCONT);
+    }
+}

@@ -19,3 +19,4 @@ mod services;
 mod throughput;
 mod traffic;
 mod translation;
+mod verdicts;

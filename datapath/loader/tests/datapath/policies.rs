@@ -170,7 +170,7 @@ fn every_denial_says_who_and_why() {
         _ => None,
     });
     assert_eq!((drop.reason, drop.source_identity), (reason::POLICY_DENY, a.identity));
-    assert_eq!(drop.destination_endpoint, b.id.into());
+    assert_eq!(drop.destination_endpoint, u32::from(b.id));
 
     // In audit mode the same packet arrives, and the verdict says so.
     let server = udp(&b, false, 53);

@@ -199,12 +199,7 @@ impl Identities {
         let events = cilia_runtime::watch::watch(self.0.api.clone());
         let follow = events.for_each(|event| {
             match event {
-                Event::Applied(identity) => {
-                    self.applied(&identity);
-                    if let Some(number) = identity.number() {
-                        self.state().grace.heard(number, Instant::now());
-                    }
-                }
+                Event::Applied(identity) => self.applied(&identity),
                 Event::Deleted(key) => {
                     if let Ok(number) = key.name.parse() {
                         self.deleted(NumericIdentity(number));
@@ -220,36 +215,37 @@ impl Identities {
         }
     }
 
-    /// An identity was made or changed.
+    /// An identity was made or changed, says the watch.
     pub fn applied(&self, identity: &CiliumIdentity) {
         let Some(number) = identity.number() else {
             tracing::warn!(name = ?identity.metadata.name, "ignoring a CiliumIdentity whose name is no number");
             return;
         };
-        let annotations = identity.metadata.annotations.as_ref();
-        let record = Record {
-            labels: Arc::new(identity.labels()),
-            created: identity
-                .metadata
-                .creation_timestamp
-                .as_ref()
-                .map_or(0, |time| time.0.as_second()),
-            marked: annotations.is_some_and(|annotations| annotations.contains_key(HEARTBEAT)),
-        };
         let synced = *self.0.synced.borrow();
         let mut state = self.state();
         if synced {
             state.grace.seen(number, Instant::now());
+            state.grace.heard(number, Instant::now());
         }
-        let changed = state.ledger.seen(number, record);
+        let changed = state.ledger.heard(number, Some(record(identity)));
         self.changed(state, number, changed);
     }
 
-    /// An identity is gone.
+    /// An identity is gone, says the watch.
     pub fn deleted(&self, number: NumericIdentity) {
         let mut state = self.state();
         state.grace.forget(number);
-        let changed = state.ledger.gone(number);
+        let changed = state.ledger.heard(number, None);
+        self.changed(state, number, changed);
+    }
+
+    /// The API server answers what an identity is, or that there is none.
+    fn answered(&self, number: NumericIdentity, identity: Option<&CiliumIdentity>) {
+        let mut state = self.state();
+        if identity.is_some() {
+            state.grace.seen(number, Instant::now());
+        }
+        let changed = state.ledger.answered(number, identity.map(record));
         self.changed(state, number, changed);
     }
 
@@ -274,6 +270,18 @@ impl Identities {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What counts of an identity.
+fn record(identity: &CiliumIdentity) -> Record {
+    let metadata = &identity.metadata;
+    let created = metadata.creation_timestamp.as_ref();
+    let annotations = metadata.annotations.as_ref();
+    Record {
+        labels: Arc::new(identity.labels()),
+        created: created.map_or(0, |time| time.0.as_second()),
+        marked: annotations.is_some_and(|annotations| annotations.contains_key(HEARTBEAT)),
     }
 }
 

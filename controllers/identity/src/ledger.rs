@@ -5,6 +5,11 @@
 //!
 //! * what exists is used, the oldest first, and never before the garbage collector's mark is off;
 //! * what doesn't exist is made under a number that nobody is known to have; the API server lets only one make it.
+//!
+//! The watch tells in order, the answers to requests come whenever they come: what the watch has said of a number
+//! since the request counts more than the answer, which may be older.
+
+use std::collections::BTreeMap;
 
 use cilia_crds::{Labels, NumericIdentity};
 use rand::Rng;
@@ -31,12 +36,18 @@ pub enum Step {
 pub struct Ledger {
     index: Index,
     pool: Pool,
+    /// Numbers that the API server was asked about, and whether the watch has told of them since.
+    asked: BTreeMap<NumericIdentity, bool>,
 }
 
 impl Ledger {
     /// Nothing is known yet. Nothing is to be asked before everything that exists has been told.
     pub fn new(space: Space) -> Self {
-        Self { index: Index::default(), pool: Pool::new(space) }
+        Self::with_pool(Pool::new(space))
+    }
+
+    pub(crate) fn with_pool(pool: Pool) -> Self {
+        Self { index: Index::default(), pool, asked: BTreeMap::new() }
     }
 
     /// What exists.
@@ -49,23 +60,43 @@ impl Ledger {
         &self.pool
     }
 
-    /// An identity exists, so; `true` if that is news. Somebody may have made it, or had it made before us.
-    pub fn seen(&mut self, number: NumericIdentity, record: Record) -> bool {
-        self.pool.take(number);
-        self.index.upsert(number, record)
+    /// The watch says what an identity is now, or that there is none (any more); `true` if that is news.
+    pub fn heard(&mut self, number: NumericIdentity, record: Option<Record>) -> bool {
+        if let Some(told) = self.asked.get_mut(&number) {
+            *told = true;
+        }
+        self.know(number, record)
     }
 
-    /// An identity does not exist (any more), or could not be made; `true` if that is news.
-    pub fn gone(&mut self, number: NumericIdentity) -> bool {
-        self.pool.release(number);
-        self.index.remove(number)
+    /// The API server answers [`Step::Make`] or [`Step::Unmark`]: with the identity that there is, whoever made it,
+    /// or that there is none; `true` if that is news.
+    pub fn answered(&mut self, number: NumericIdentity, record: Option<Record>) -> bool {
+        if self.asked.get(&number) == Some(&true) {
+            self.unsure(number);
+            return false;
+        }
+        self.asked.remove(&number);
+        self.know(number, record)
     }
 
-    /// Nobody knows whether the identity was made. If it was, that will be seen.
+    /// There is no answer. If something was done, the watch will say so.
     pub fn unsure(&mut self, number: NumericIdentity) {
+        self.asked.remove(&number);
         if self.index.get(number).is_none() {
             self.pool.release(number);
         }
+    }
+
+    fn know(&mut self, number: NumericIdentity, record: Option<Record>) -> bool {
+        if let Some(record) = record {
+            self.pool.take(number);
+            return self.index.upsert(number, record);
+        }
+        // One that is being made stays set aside.
+        if !self.asked.contains_key(&number) {
+            self.pool.release(number);
+        }
+        self.index.remove(number)
     }
 
     /// What to do for these labels; what has to be made gets the number `former`, if that is free.
@@ -78,13 +109,21 @@ impl Ledger {
     ) -> Step {
         if let Some(number) = self.index.number(labels) {
             let marked = self.index.get(number).is_some_and(|record| record.marked);
-            return if marked { Step::Unmark(number) } else { Step::Use(number) };
+            if !marked {
+                return Step::Use(number);
+            }
+            self.asked.insert(number, false);
+            return Step::Unmark(number);
         }
         if !makes {
             return Step::Wait;
         }
         let again = former.filter(|former| self.pool.take(*former));
-        again.or_else(|| self.pool.draw_for(labels, rng)).map_or(Step::Full, Step::Make)
+        let Some(number) = again.or_else(|| self.pool.draw_for(labels, rng)) else {
+            return Step::Full;
+        };
+        self.asked.insert(number, false);
+        Step::Make(number)
     }
 }
 
@@ -120,15 +159,21 @@ mod tests {
             panic!("a number is set aside for whoever makes it")
         };
         // Somebody was first, with other labels.
-        ledger.seen(one, record("db", false));
-        ledger.unsure(one);
+        assert!(ledger.answered(one, Some(record("db", false))));
         ledger.unsure(other);
         assert_eq!(ledger.next(&web, Some(one), true, &mut rng), Step::Make(other));
-        ledger.seen(other, record("web", true));
-        assert_eq!(ledger.next(&web, None, false, &mut rng), Step::Unmark(other));
-        ledger.seen(other, record("web", false));
+        ledger.answered(other, Some(record("web", false)));
         assert_eq!(ledger.next(&web, None, false, &mut rng), Step::Use(other));
-        ledger.gone(other);
+        ledger.heard(other, Some(record("web", true)));
+        assert_eq!(ledger.next(&web, None, false, &mut rng), Step::Unmark(other));
+        ledger.answered(other, Some(record("web", false)));
+        assert_eq!(ledger.next(&web, None, false, &mut rng), Step::Use(other));
+        ledger.heard(other, None);
+        assert_eq!(ledger.next(&web, None, true, &mut rng), Step::Make(other));
+        // It was made and is gone before the answer to the request.
+        ledger.heard(other, Some(record("web", false)));
+        ledger.heard(other, None);
+        assert!(!ledger.answered(other, Some(record("web", false))));
         assert_eq!(ledger.next(&web, None, true, &mut rng), Step::Make(other));
     }
 
@@ -137,7 +182,7 @@ mod tests {
         let mut ledger = Ledger::new(Space::new(0, 511).expect("allowed"));
         let mut rng = StdRng::seed_from_u64(1);
         for number in Space::new(0, 511).expect("allowed").range() {
-            ledger.seen(NumericIdentity(number), record(&number.to_string(), false));
+            ledger.heard(NumericIdentity(number), Some(record(&number.to_string(), false)));
         }
         let new = labels("new");
         assert_eq!(ledger.next(&new, None, true, &mut rng), Step::Full);
@@ -145,7 +190,7 @@ mod tests {
             ledger.next(&labels("300"), None, true, &mut rng),
             Step::Use(NumericIdentity(300))
         );
-        ledger.gone(NumericIdentity(4711));
+        ledger.heard(NumericIdentity(4711), None);
         assert_eq!(ledger.next(&new, None, true, &mut rng), Step::Make(NumericIdentity(4711)));
     }
 }

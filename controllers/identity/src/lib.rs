@@ -11,6 +11,8 @@ mod digest;
 mod error;
 mod filter;
 mod index;
+#[cfg(test)]
+mod interleavings;
 mod ledger;
 mod managed;
 mod pod;
@@ -18,6 +20,7 @@ mod pool;
 mod prefix_file;
 mod rule;
 mod space;
+mod users;
 mod well_known;
 
 pub use advise::{Advice, Saving, advise};
@@ -30,4 +33,5 @@ pub use pod::{PodLabels, namespace_labels};
 pub use pool::Pool;
 pub use rule::Rule;
 pub use space::Space;
+pub use users::Users;
 pub use well_known::well_known;

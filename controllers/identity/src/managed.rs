@@ -57,31 +57,44 @@ pub struct Managed<K> {
     published: HashMap<K, Vec<NumericIdentity>>,
     /// By how many pods and publishers; nothing of those without.
     uses: HashMap<NumericIdentity, u32>,
+    /// What was planned to be written, and whether the watch has told of it since.
+    asked: BTreeMap<NumericIdentity, bool>,
 }
 
 #[derive(Debug)]
 struct Wanted {
     labels: Arc<Labels>,
-    /// It has existed with these labels: whoever changes them is wrong, and not we.
-    ours: bool,
+    /// When the object was made that has had these labels: whoever changes them is wrong, and not we. Another
+    /// object of this number is another's.
+    ours: Option<i64>,
 }
 
 impl<K: Clone + Eq + Hash> Managed<K> {
     /// Nothing is known yet.
     pub fn new(space: Space) -> Self {
+        Self::with_pool(Pool::new(space))
+    }
+
+    pub(crate) fn with_pool(pool: Pool) -> Self {
         Self {
-            pool: Pool::new(space),
+            pool,
             existing: Index::default(),
             wanted: BTreeMap::new(),
             chosen: HashMap::new(),
             pods: HashMap::new(),
             published: HashMap::new(),
             uses: HashMap::new(),
+            asked: BTreeMap::new(),
         }
     }
 
-    /// An identity exists, so.
-    pub fn seen(&mut self, identity: NumericIdentity, mut record: Record) {
+    /// The watch says that an identity exists, so.
+    pub fn seen(&mut self, identity: NumericIdentity, record: Record) {
+        self.told(identity);
+        self.know(identity, record);
+    }
+
+    fn know(&mut self, identity: NumericIdentity, mut record: Record) {
         self.pool.take(identity);
         if let Some((labels, _)) = self.chosen.get_key_value(&record.labels) {
             record.labels = Arc::clone(labels);
@@ -89,16 +102,31 @@ impl<K: Clone + Eq + Hash> Managed<K> {
         self.existing.upsert(identity, record);
     }
 
-    /// An identity was written, and is so now.
+    /// The API server answers what was planned: an identity exists, so. What the watch has said since then counts
+    /// more: that the identity is gone again, say.
     pub fn wrote(&mut self, identity: NumericIdentity, record: Record) {
-        if let Some(wanted) = self.wanted.get_mut(&identity) {
-            wanted.ours |= wanted.labels == record.labels;
+        if let Some(wanted) = self.wanted.get_mut(&identity)
+            && wanted.labels == record.labels
+        {
+            wanted.ours = Some(record.created);
         }
-        self.seen(identity, record);
+        if self.asked.remove(&identity) != Some(true) {
+            self.know(identity, record);
+        }
     }
 
-    /// An identity does not exist any more.
+    fn told(&mut self, identity: NumericIdentity) {
+        if let Some(told) = self.asked.get_mut(&identity) {
+            *told = true;
+        }
+    }
+
+    /// The watch says that an identity does not exist any more.
     pub fn gone(&mut self, identity: NumericIdentity) {
+        self.told(identity);
+        if let Some(wanted) = self.wanted.get_mut(&identity) {
+            wanted.ours = None;
+        }
         self.existing.remove(identity);
         self.free(identity);
     }
@@ -132,7 +160,7 @@ impl<K: Clone + Eq + Hash> Managed<K> {
             identity
         } else {
             let identity = self.pool.draw_for(&labels, rng).ok_or(Full)?;
-            self.want(identity, labels, false);
+            self.want(identity, labels, None);
             look.push(identity);
             identity
         };
@@ -152,22 +180,43 @@ impl<K: Clone + Eq + Hash> Managed<K> {
 
     /// What an identity needs, given everything that was told.
     pub fn plan(&mut self, identity: NumericIdentity) -> Plan<K> {
+        let plan = self.look(identity);
+        if matches!(plan, Plan::Create(_) | Plan::Restore(_)) {
+            self.asked.insert(identity, false);
+        } else {
+            self.asked.remove(&identity);
+        }
+        plan
+    }
+
+    fn look(&mut self, identity: NumericIdentity) -> Plan<K> {
         let used = self.uses.contains_key(&identity);
         let record = self.existing.get(identity);
-        let Some(wanted) = self.wanted.get_mut(&identity) else { return Plan::Nothing };
+        let Some(wanted) = self.wanted.get_mut(&identity) else {
+            // An older one than that which pods were given turned up: agents use this one.
+            let labels = record.map(|record| &record.labels);
+            let younger = labels.and_then(|labels| self.chosen.get(labels)).copied();
+            let oldest = labels.and_then(|labels| self.existing.number(labels)) == Some(identity);
+            return match younger.filter(|_| oldest) {
+                Some(younger) => Plan::Again(self.give_up(younger)),
+                None => Plan::Nothing,
+            };
+        };
         match record {
             Some(record) if record.labels == wanted.labels => {
-                wanted.ours = true;
+                wanted.ours = Some(record.created);
                 Plan::Nothing
             }
-            Some(_) if wanted.ours => Plan::Restore(Arc::clone(&wanted.labels)),
+            Some(record) if wanted.ours == Some(record.created) => {
+                Plan::Restore(Arc::clone(&wanted.labels))
+            }
             Some(_) => Plan::Again(self.give_up(identity)),
             None if !used => {
                 self.unwant(identity);
                 Plan::Nothing
             }
             // Somebody else has made one for these labels, before ours was.
-            None if !wanted.ours && self.existing.number(&wanted.labels).is_some() => {
+            None if wanted.ours.is_none() && self.existing.number(&wanted.labels).is_some() => {
                 Plan::Again(self.give_up(identity))
             }
             None => Plan::Create(Arc::clone(&wanted.labels)),
@@ -182,11 +231,12 @@ impl<K: Clone + Eq + Hash> Managed<K> {
         if self.wanted.contains_key(&identity) {
             return None;
         }
-        self.want(identity, labels, true);
+        let created = self.existing.get(identity)?.created;
+        self.want(identity, labels, Some(created));
         Some(identity)
     }
 
-    fn want(&mut self, identity: NumericIdentity, labels: Arc<Labels>, ours: bool) {
+    fn want(&mut self, identity: NumericIdentity, labels: Arc<Labels>, ours: Option<i64>) {
         self.chosen.insert(Arc::clone(&labels), identity);
         self.wanted.insert(identity, Wanted { labels, ours });
     }

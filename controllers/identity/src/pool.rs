@@ -5,6 +5,8 @@
 //! over the space. Where all of those are taken the draw is random, uniform over what is free, so that a full
 //! space is found full and not guessed so. One bit per number: 8 KiB.
 
+use std::ops::RangeInclusive;
+
 use cilia_crds::{Labels, NumericIdentity};
 use rand::{Rng, RngExt};
 
@@ -29,7 +31,10 @@ impl Pool {
     ///
     /// Seed it with every existing identity before the first draw.
     pub fn new(space: Space) -> Self {
-        let range = space.range();
+        Self::of(space.range())
+    }
+
+    pub(crate) fn of(range: RangeInclusive<u32>) -> Self {
         let first = *range.start();
         let size = range.end() - first + 1;
         let mut taken = vec![0; size.div_ceil(WORD) as usize];

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity};
-use cilia_identity::{Managed, Space};
+use cilia_identity::{Managed, Space, namespace_labels};
 use cilia_runtime::config::Config;
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use cilia_runtime::watch::{PartialObjectMeta, reflect, watch};
@@ -35,7 +35,8 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn space(config: &Config) -> anyhow::Result<Space> {
+/// The numbers that the cluster's identities have.
+pub(crate) fn space(config: &Config) -> anyhow::Result<Space> {
     let number =
         |flag| u32::try_from(config.uint(flag)).map_err(|_| config.reject(flag, "at most 511"));
     Ok(Space::new(number("cluster-id")?, number("max-connected-clusters")?)?)
@@ -63,10 +64,18 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     }
     let client = &context.client;
     let pods: Api<Pod> = Api::all(client.clone());
-    let (pods, pod_changes) = reflect(watch(pods), PodState::of);
+    let filter = Arc::new(label_filter(config).context("the label filter")?);
+    let of_pod = {
+        let (filter, cluster) = (Arc::clone(&filter), config.string("cluster-name").to_owned());
+        move |pod| PodState::of(pod, &filter, &cluster)
+    };
+    let (pods, pod_changes) = reflect(watch(pods), of_pod);
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-    let (namespaces, namespace_changes) =
-        reflect(watch(namespaces), |namespace| Some(namespace.metadata.labels.unwrap_or_default()));
+    let of_namespace = move |namespace: PartialObjectMeta<Namespace>| {
+        let labels = namespace.metadata.labels.unwrap_or_default();
+        Some(filter.apply(&namespace_labels(&labels)))
+    };
+    let (namespaces, namespace_changes) = reflect(watch(namespaces), of_namespace);
     let identities: Api<CiliumIdentity> = Api::all(client.clone());
     let mut sources: Vec<BoxStream<'static, Heard>> = vec![
         pod_changes.map(sources::pod).boxed(),
@@ -83,6 +92,8 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     }
     let expected = sources.len();
 
+    // Nothing is drawn before everything that exists is known: it would look free.
+    let complete = CancellationToken::new();
     let lanes = vec![Lane::new("ciliumidentity_resource")];
     let lanes: Lanes<Item> = Lanes::new(lanes, Retry::default(), None, &context.workqueues);
     let reconciler = Arc::new(Reconciler {
@@ -90,15 +101,12 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         managed: std::sync::Mutex::new(Managed::new(space(config)?)),
         pods,
         namespaces,
-        filter: label_filter(config).context("the label filter")?,
-        cluster: config.string("cluster-name").to_owned(),
+        complete: complete.clone(),
         lanes: lanes.clone(),
         metrics: Metrics::new(&context.metrics),
         conflicts: crate::conflicts::Conflicts::default(),
     });
 
-    // Nothing is drawn before everything that exists is known: it would look free.
-    let complete = CancellationToken::new();
     let pump = async {
         let mut heard = select_all(sources);
         let mut synced = 0;

@@ -2,22 +2,26 @@
 
 mod collector;
 mod heartbeats;
+mod pace;
+mod report;
 
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use cilia_crds::CiliumIdentity;
+use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, NumericIdentity};
 use cilia_runtime::config::{Config, Error};
-use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
-use cilia_runtime::watch::{Change, PartialObjectMeta, reflect, watch};
+use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
+use cilia_runtime::watch::{Change, Event, Key, reflect, watch};
 use futures::future::BoxFuture;
+use futures::stream::{BoxStream, select_all};
 use futures::{FutureExt, StreamExt};
 use kube::Api;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
-use crate::failure::Failure;
 use crate::wiring::Context;
 use collector::{Collector, IdentityState};
 
@@ -47,41 +51,65 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     if interval.is_zero() || !in_kubernetes {
         return Ok(());
     }
-    let (per_second, burst) = rate(config)?;
-    let identities: Api<PartialObjectMeta<CiliumIdentity>> = Api::all(context.client.clone());
+    let client = &context.client;
+    let identities: Api<CiliumIdentity> = Api::all(client.clone());
     let (identities, changes) = reflect(watch(identities), IdentityState::of);
+    let mut sources: Vec<BoxStream<'static, Heard>> = vec![changes.map(Heard::identity).boxed()];
+    if !config.bool("disable-endpoint-crd") {
+        let endpoints: Api<CiliumEndpoint> = Api::all(client.clone());
+        sources.push(watch(endpoints).map(Heard::endpoint).boxed());
+    }
+    if config.bool("enable-cilium-endpoint-slice") {
+        let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
+        sources.push(watch(slices).map(Heard::slice).boxed());
+    }
+    if sources.len() == 1 {
+        warn!("identities are not collected: neither endpoints nor slices say which are in use");
+        return Ok(());
+    }
     let lanes = vec![Lane::new("crd-identity-gc")];
     let lanes = Lanes::new(lanes, Retry::default(), None, &context.workqueues);
     lanes.add(0, ());
+    let settings = collector::Settings {
+        interval,
+        timeout: config.duration("identity-heartbeat-timeout"),
+        floor: rate(config)?,
+        space: crate::identity::space(config)?,
+    };
     let collector = Arc::new(Collector::new(
-        context.client.clone(),
+        client.clone(),
         identities,
-        collector::Settings {
-            interval,
-            timeout: config.duration("identity-heartbeat-timeout"),
-            slices: config.bool("enable-cilium-endpoint-slice"),
-        },
-        Rate::new(per_second, burst),
+        settings,
         &context.metrics,
+        context.events.clone(),
     ));
     let complete = CancellationToken::new();
     let pump = async {
-        let mut changes = std::pin::pin!(changes);
-        while let Some(Some(change)) = context.stop.run_until_cancelled(changes.next()).await {
-            match change {
-                Change::Object { key, new, .. } => collector.heard(&key.name, new.is_some()),
-                Change::Synced => complete.cancel(),
+        let mut missing = sources.len();
+        let mut heard = select_all(sources);
+        while let Some(Some(heard)) = context.stop.run_until_cancelled(heard.next()).await {
+            match heard {
+                Heard::Identity { name, existed, exists } => {
+                    collector.heard(&name, existed, exists)
+                }
+                Heard::Users(who, identities) => collector.used(who, identities),
+                Heard::Synced => {
+                    missing -= 1;
+                    if missing == 0 {
+                        complete.cancel();
+                    }
+                }
             }
         }
     };
     let handle = {
         let (collector, metrics) = (Arc::clone(&collector), context.metrics.clone());
-        move |_: Job<()>| -> BoxFuture<'static, Result<Next, Failure>> {
+        move |_: Job<()>| -> BoxFuture<'static, Result<Next, Infallible>> {
             let (collector, metrics) = (Arc::clone(&collector), metrics.clone());
             async move {
-                let result = collector.run().await;
-                metrics.group_ran("crd-identity-gc", result.is_ok());
-                result
+                let next = collector.run().await;
+                metrics.group_ran("crd-identity-gc", true);
+                Ok(next)
             }
             .boxed()
         }
@@ -93,4 +121,56 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     };
     tokio::join!(pump, work);
     Ok(())
+}
+
+/// Something has changed.
+#[derive(Debug)]
+enum Heard {
+    Identity {
+        name: Arc<str>,
+        existed: bool,
+        exists: bool,
+    },
+    /// An endpoint or a slice uses these identities now.
+    Users(Key, Vec<NumericIdentity>),
+    /// One of the sources is complete.
+    Synced,
+}
+
+impl Heard {
+    fn identity(change: Change<IdentityState>) -> Self {
+        match change {
+            Change::Object { key, old, new } => {
+                Self::Identity { name: key.name, existed: old.is_some(), exists: new.is_some() }
+            }
+            Change::Synced => Self::Synced,
+        }
+    }
+
+    fn endpoint(event: Event<CiliumEndpoint>) -> Self {
+        match event {
+            Event::Applied(endpoint) => {
+                let identity = endpoint.status.as_ref().and_then(|status| status.identity.as_ref());
+                let number = identity.and_then(|identity| number(identity.id?));
+                Self::Users(Key::of(&endpoint), number.into_iter().collect())
+            }
+            Event::Deleted(key) => Self::Users(key, Vec::new()),
+            Event::Synced => Self::Synced,
+        }
+    }
+
+    fn slice(event: Event<CiliumEndpointSlice>) -> Self {
+        match event {
+            Event::Applied(slice) => {
+                let numbers = slice.endpoints.iter().filter_map(|entry| number(entry.id?));
+                Self::Users(Key::of(&slice), numbers.collect())
+            }
+            Event::Deleted(key) => Self::Users(key, Vec::new()),
+            Event::Synced => Self::Synced,
+        }
+    }
+}
+
+fn number(id: i64) -> Option<NumericIdentity> {
+    u32::try_from(id).ok().map(NumericIdentity)
 }

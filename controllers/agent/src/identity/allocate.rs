@@ -77,15 +77,14 @@ impl Identities {
         };
         match self.0.api.create(&PostParams::default(), &object(number, labels)).await {
             Ok(made) => {
-                self.applied(&made);
+                self.answered(number, Some(&made));
                 Ok(true)
             }
             // Somebody else's, mostly of the same labels: whose, the watch would say a little later.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let there = self.0.api.get_opt(&number.to_string()).await;
                 match there.inspect_err(|_| self.state().ledger.unsure(number)) {
-                    Ok(Some(there)) => self.applied(&there),
-                    Ok(None) => self.deleted(number),
+                    Ok(there) => self.answered(number, there.as_ref()),
                     Err(cause) => return Err(failed("read")(cause)),
                 }
                 Ok(false)
@@ -103,9 +102,10 @@ impl Identities {
         let patch = serde_json::json!({"metadata": {"annotations": {HEARTBEAT: null}}});
         let name = number.to_string();
         match self.0.api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(identity) => self.applied(&identity),
-            Err(kube::Error::Api(status)) if status.code == 404 => self.deleted(number),
+            Ok(identity) => self.answered(number, Some(&identity)),
+            Err(kube::Error::Api(status)) if status.code == 404 => self.answered(number, None),
             Err(cause) => {
+                self.state().ledger.unsure(number);
                 let (operation, cause) = ("unmark", Box::new(cause));
                 return Err(Error::Kubernetes { operation, number, cause });
             }

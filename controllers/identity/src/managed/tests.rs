@@ -43,7 +43,7 @@ fn an_identity_needs_what_its_users_do() {
             managed.seen(ONE, record(app, 1));
         }
         if desired {
-            managed.want(ONE, labels("a"), false);
+            managed.want(ONE, labels("a"), None);
         }
         if used {
             managed.published("slice", vec![ONE]);
@@ -106,11 +106,29 @@ fn a_number_of_somebody_elses_is_left_to_them() {
     assert_eq!(managed.plan(drawn), Plan::Again(vec!["pod"]));
     let again = managed.place("pod", labels("a"), &mut rng).expect("room").identity;
     assert_ne!(again, drawn);
+    // One that was ours, is gone, and is made by somebody else for other labels, is theirs.
+    managed.wrote(again, record("a", 2));
+    managed.gone(again);
+    assert_eq!(managed.plan(again), Plan::Create(labels("a")));
+    managed.seen(again, record("b", 3));
+    assert_eq!(managed.plan(again), Plan::Again(vec!["pod"]));
+    managed.gone(again);
+    let again = managed.place("pod", labels("a"), &mut rng).expect("room").identity;
     // Somebody makes one for the very labels, before ours was made.
     managed.seen(ONE, record("a", 1));
     assert_eq!(managed.plan(again), Plan::Again(vec!["pod"]));
     assert_eq!(managed.place("pod", labels("a"), &mut rng).map(|placed| placed.identity), Ok(ONE));
     assert!(managed.pool.take(again), "not used, so free");
+    // An older one than that which the pod has turns up, and that is what agents use.
+    let older = NumericIdentity(2000);
+    managed.seen(older, record("a", 0));
+    assert_eq!(managed.plan(ONE), Plan::Nothing);
+    assert_eq!(managed.plan(older), Plan::Again(vec!["pod"]));
+    assert_eq!(
+        managed.place("pod", labels("a"), &mut rng).map(|placed| placed.identity),
+        Ok(older)
+    );
+    assert_eq!(managed.plan(older), Plan::Nothing);
 }
 
 #[test]

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cilia_crds::labels::SOURCE_K8S;
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
-use cilia_identity::{Filter, Full, Managed, Plan, PodLabels};
+use cilia_identity::{Full, Managed, Plan};
 use cilia_runtime::lanes::{Job, Lanes, Next, Retry};
 use cilia_runtime::watch::{Key, Store};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::metrics::Metrics;
@@ -45,10 +46,10 @@ pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) managed: Mutex<Managed<Key>>,
     pub(super) pods: Store<PodState>,
-    /// The labels of namespaces.
-    pub(super) namespaces: Store<BTreeMap<String, String>>,
-    pub(super) filter: Filter,
-    pub(super) cluster: String,
+    /// The labels that pods have from their namespaces.
+    pub(super) namespaces: Store<Labels>,
+    /// Everything that exists has been heard of.
+    pub(super) complete: CancellationToken,
     pub(super) lanes: Lanes<Item>,
     pub(super) metrics: Metrics,
     pub(super) conflicts: Conflicts<Item>,
@@ -59,6 +60,8 @@ impl Reconciler {
     pub(super) fn hear(&self, heard: Heard) {
         match heard {
             Heard::Pod(key) => self.lanes.add(0, Item::Pod(key)),
+            // Until then each pod is queued by itself.
+            Heard::Namespace(_) if !self.complete.is_cancelled() => {}
             Heard::Namespace(name) => {
                 for (key, _) in self.pods.all() {
                     if key.namespace == name {
@@ -103,15 +106,10 @@ impl Reconciler {
             return Ok(Next::Done);
         };
         let namespace = self.namespaces.get(&Key::new("", &key.namespace));
-        let namespace_labels = namespace.ok_or_else(|| Trouble::NoNamespace(key.clone()))?;
-        let labels = PodLabels {
-            namespace: &key.namespace,
-            service_account: &pod.service_account,
-            cluster: &self.cluster,
-            pod: &pod.labels,
-            namespace_labels: &namespace_labels,
-        };
-        let labels = Arc::new(labels.identity(&self.filter));
+        let of_namespace = namespace.ok_or_else(|| Trouble::NoNamespace(key.clone()))?;
+        let mut labels = pod.labels.clone();
+        labels.extend(&of_namespace);
+        let labels = Arc::new(labels);
         let placed = self.managed().place(key.clone(), labels, &mut rand::rng());
         self.look(placed.map_err(|full| Trouble::Full(key.clone(), full))?.look);
         Ok(Next::Done)
@@ -166,7 +164,7 @@ impl Reconciler {
                     && let Some(there) =
                         api.get_opt(&name).await.map_err(Failure::of("read", KIND, &name))?
                 {
-                    self.managed().seen(identity, record(&there));
+                    self.managed().wrote(identity, record(&there));
                 }
                 Err(failure)
             }

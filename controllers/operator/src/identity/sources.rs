@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, NumericIdentity};
-use cilia_identity::Record;
+use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, Labels, NumericIdentity};
+use cilia_identity::{Filter, PodLabels, Record};
 use cilia_runtime::watch::{Change, Event, Key};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 #[derive(Debug)]
 pub(super) enum Heard {
     Pod(Key),
-    /// The labels of a namespace.
+    /// Those labels of a namespace that count.
     Namespace(Arc<str>),
     Identity(NumericIdentity, Record),
     IdentityGone(NumericIdentity),
@@ -24,25 +24,31 @@ pub(super) enum Heard {
     Synced,
 }
 
-/// What is kept of a pod: about 100 bytes beside its labels.
+/// What is kept of a pod: 24 bytes a label, whose names and values are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodState {
-    pub(super) service_account: String,
-    pub(super) labels: BTreeMap<String, String>,
+    /// The labels of its identity but those that come from its namespace.
+    pub(super) labels: Labels,
 }
 
 impl PodState {
     /// Nothing of pods that have the node's network, or that have ended.
-    pub(super) fn of(pod: Pod) -> Option<Self> {
-        let spec = pod.spec?;
-        let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+    #[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
+    pub(super) fn of(pod: Pod, filter: &Filter, cluster: &str) -> Option<Self> {
+        let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref());
+        let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
         if spec.host_network.unwrap_or_default() || phase == "Succeeded" || phase == "Failed" {
             return None;
         }
-        Some(Self {
-            service_account: spec.service_account_name.unwrap_or_default(),
-            labels: pod.metadata.labels.unwrap_or_default(),
-        })
+        let none = BTreeMap::new();
+        let labels = PodLabels {
+            namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
+            service_account: spec.service_account_name.as_deref().unwrap_or_default(),
+            cluster,
+            pod: pod.metadata.labels.as_ref().unwrap_or(&none),
+            namespace_labels: &none,
+        };
+        Some(Self { labels: filter.apply(&labels.own()) })
     }
 }
 
@@ -53,7 +59,7 @@ pub(super) fn pod(change: Change<PodState>) -> Heard {
     }
 }
 
-pub(super) fn namespace(change: Change<BTreeMap<String, String>>) -> Heard {
+pub(super) fn namespace(change: Change<Labels>) -> Heard {
     match change {
         Change::Object { key, new: Some(_), .. } => Heard::Namespace(key.name),
         // Its pods go by themselves.

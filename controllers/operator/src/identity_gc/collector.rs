@@ -1,48 +1,53 @@
 //! Looks at every identity once in a while, and does what was decided.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, NumericIdentity};
+use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
+use cilia_identity::{Space, Users};
+use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::{Next, Rate};
 use cilia_runtime::metrics::Metrics;
-use cilia_runtime::watch::{PartialObjectMeta, Store};
+use cilia_runtime::watch::{Key, Store};
+use futures::StreamExt as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Value, json};
-use std::sync::atomic::AtomicU64;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::heartbeats::{Heartbeats, Judgement};
+use super::pace::Load;
+use super::report::Report;
 use crate::failure::{CONFLICT, Failure, NOT_FOUND};
-use crate::listing;
 
 const KIND: &str = "CiliumIdentity";
 const MARK: &str = "io.cilium.heartbeat";
+/// Writes in flight.
+const PARALLEL: usize = 8;
+/// How often the pace of a long run is looked at.
+const LOOK: Duration = Duration::from_secs(10);
 
-type Labels = [(&'static str, &'static str); 2];
-
-/// What is kept of a `CiliumIdentity`.
+/// What is kept of a `CiliumIdentity`: about 150 bytes beside its labels, whose names and values are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IdentityState {
-    uid: String,
-    resource_version: String,
+    uid: Box<str>,
+    resource_version: Box<str>,
     marked: bool,
+    pub(super) labels: Arc<Labels>,
 }
 
 impl IdentityState {
     #[expect(clippy::unnecessary_wraps, reason = "the shape that a store asks for")]
     #[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
-    pub(super) fn of(identity: PartialObjectMeta<CiliumIdentity>) -> Option<Self> {
+    pub(super) fn of(identity: CiliumIdentity) -> Option<Self> {
         Some(Self {
-            uid: identity.uid().unwrap_or_default(),
-            resource_version: identity.resource_version().unwrap_or_default(),
+            uid: identity.uid().unwrap_or_default().into(),
+            resource_version: identity.resource_version().unwrap_or_default().into(),
             marked: identity.annotations().contains_key(MARK),
+            labels: Arc::new(identity.labels()),
         })
     }
 }
@@ -52,116 +57,166 @@ pub(super) struct Settings {
     pub(super) interval: Duration,
     /// Silence after which an identity is marked, and then deleted.
     pub(super) timeout: Duration,
-    /// Whether slices say which identities are in use, too.
-    pub(super) slices: bool,
+    /// Deletions a second, at least, and how many at once.
+    pub(super) floor: (f64, f64),
+    /// The numbers of the cluster.
+    pub(super) space: Space,
 }
 
 pub(super) struct Collector {
     client: Client,
     identities: Store<IdentityState>,
+    users: Mutex<Users<Key>>,
     settings: Settings,
     rate: Rate,
     heartbeats: Mutex<Heartbeats>,
     epoch: Instant,
-    entries: Family<Labels, Gauge>,
-    runs: Family<Labels, Gauge>,
-    latency: Family<Labels, Gauge<f64, AtomicU64>>,
+    /// Identities that came since the last look, and when that was.
+    made: AtomicU32,
+    looked: Mutex<Instant>,
+    report: Report,
 }
+
+type Due = (NumericIdentity, Key, Arc<IdentityState>, Judgement);
 
 impl Collector {
     pub(super) fn new(
         client: Client,
         identities: Store<IdentityState>,
         settings: Settings,
-        rate: Rate,
         metrics: &Metrics,
+        events: Recorder,
     ) -> Self {
-        let (entries, runs, latency) = (Family::default(), Family::default(), Family::default());
-        let help = "Identities of the last run, by what became of them";
-        metrics.register("identity_gc_entries", help, entries.clone());
-        metrics.register("identity_gc_runs", "Runs, by outcome", runs.clone());
-        metrics.register("identity_gc_latency", "Seconds of the last run", latency.clone());
-        let heartbeats = Mutex::new(Heartbeats::new(settings.timeout));
         let epoch = Instant::now();
-        Self { client, identities, settings, rate, heartbeats, epoch, entries, runs, latency }
+        Self {
+            client,
+            identities,
+            users: Mutex::default(),
+            settings,
+            rate: Rate::new(settings.floor.0, settings.floor.1),
+            heartbeats: Mutex::new(Heartbeats::new(settings.timeout)),
+            epoch,
+            made: AtomicU32::new(0),
+            looked: Mutex::new(epoch),
+            report: Report::new(metrics, events),
+        }
     }
 
     /// An identity was written, or is gone.
-    pub(super) fn heard(&self, name: &str, exists: bool) {
+    pub(super) fn heard(&self, name: &str, existed: bool, exists: bool) {
         let Some(identity) = number(name) else { return };
         let now = self.epoch.elapsed();
         let mut heartbeats = self.heartbeats();
-        if exists { heartbeats.beat(identity, now) } else { heartbeats.forget(identity) }
+        if exists {
+            heartbeats.beat(identity, now)
+        } else {
+            heartbeats.forget(identity)
+        }
+        if exists && !existed {
+            self.made.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    pub(super) async fn run(&self) -> Result<Next, Failure> {
+    /// An endpoint or a slice says which identities it uses; none if it is gone.
+    pub(super) fn used(&self, who: Key, identities: Vec<NumericIdentity>) {
+        self.users().tell(who, identities);
+    }
+
+    pub(super) async fn run(&self) -> Next {
         let start = Instant::now();
-        let in_use = self.in_use().await?;
-        let mut identities: Vec<_> = self.identities.all();
-        identities.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let mut writes = self.judge();
+        let due = writes.iter().filter(|(.., judgement)| *judgement == Judgement::Delete).count();
+        // Marks go on and off first: they take no token, and those that wait for theirs can go the next time.
+        writes
+            .sort_by_key(|(identity, .., judgement)| (*judgement == Judgement::Delete, *identity));
         let (mut deleted, mut failures) = (0, 0);
-        for (key, state) in &identities {
-            let Some(identity) = number(&key.name) else { continue };
-            let used = in_use.contains(&i64::from(identity.0));
-            let now = self.epoch.elapsed();
-            let judgement = self.heartbeats().judge(identity, state.marked, used, now);
-            match self.perform(&key.name, state, judgement).await {
-                Ok(done) => deleted += i64::from(done && judgement == Judgement::Delete),
+        let load = self.pace(self.load(due));
+        let done = futures::stream::iter(writes).map(|due: Due| async move {
+            let done = self.perform(&due).await;
+            (due.3 == Judgement::Delete, done)
+        });
+        let mut done = done.buffer_unordered(PARALLEL);
+        let (mut left, mut looked) = (due, Instant::now());
+        while let Some((deletes, done)) = done.next().await {
+            left -= usize::from(deletes);
+            match done {
+                Ok(done) => deleted += usize::from(done && deletes),
                 // One identity's trouble is no other's.
                 Err(failure) => {
                     warn!(%failure, "identity left for the next run");
                     failures += 1;
                 }
             }
+            if looked.elapsed() > LOOK {
+                looked = Instant::now();
+                self.pace(self.load(left));
+            }
         }
         self.heartbeats().purge(self.epoch.elapsed());
-        let outcome = if failures == 0 { "success" } else { "fail" };
-        let crd = ("identity_type", "crd");
-        let alive = i64::try_from(identities.len()).unwrap_or(i64::MAX) - deleted;
-        self.entries.get_or_create(&[("status", "alive"), crd]).set(alive);
-        self.entries.get_or_create(&[("status", "deleted"), crd]).set(deleted);
-        self.runs.get_or_create(&[("outcome", outcome), crd]).inc();
-        let seconds = start.elapsed().as_secs_f64();
-        self.latency.get_or_create(&[("outcome", outcome), crd]).set(seconds);
-        Ok(Next::After(self.settings.interval))
+        self.report.ran(self.identities.len(), deleted, failures == 0, start.elapsed());
+        let identities = self.identities.all();
+        let labels = identities.into_iter().map(|(_, state)| Arc::clone(&state.labels)).collect();
+        self.report.advise(load, labels).await;
+        Next::After(load.interval(self.settings.interval))
     }
 
-    /// The identities that an endpoint has, or a slice lists.
-    async fn in_use(&self) -> Result<HashSet<i64>, Failure> {
-        let mut in_use = HashSet::new();
-        let endpoints: Api<CiliumEndpoint> = Api::all(self.client.clone());
-        listing::objects(&endpoints, "CiliumEndpoints", |endpoint| {
-            let identity = endpoint.status.and_then(|status| status.identity);
-            in_use.extend(identity.and_then(|identity| identity.id));
-        })
-        .await?;
-        if self.settings.slices {
-            let slices: Api<CiliumEndpointSlice> = Api::all(self.client.clone());
-            listing::objects(&slices, "CiliumEndpointSlices", |slice| {
-                in_use.extend(slice.endpoints.iter().filter_map(|entry| entry.id));
-            })
-            .await?;
+    /// What there is to write.
+    fn judge(&self) -> Vec<Due> {
+        let now = self.epoch.elapsed();
+        let (users, mut heartbeats) = (self.users(), self.heartbeats());
+        let judge = |(key, state): (Key, Arc<IdentityState>)| {
+            let identity = number(&key.name)?;
+            let used = users.use_it(identity);
+            let judgement = heartbeats.judge(identity, state.marked, used, now);
+            Some((identity, key, state, judgement)).filter(|_| judgement != Judgement::Keep)
+        };
+        self.identities.all().into_iter().filter_map(judge).collect()
+    }
+
+    fn load(&self, due: usize) -> Load {
+        let range = self.settings.space.range();
+        let taken = self.identities.len();
+        let (mut looked, now) =
+            (self.looked.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let seconds = now.duration_since(*looked).as_secs_f64().max(1.0);
+        *looked = now;
+        Load {
+            size: range.end() - range.start() + 1,
+            taken: u32::try_from(taken).unwrap_or(u32::MAX),
+            due: u32::try_from(due).unwrap_or(u32::MAX),
+            made: f64::from(self.made.swap(0, Ordering::Relaxed)) / seconds,
         }
-        Ok(in_use)
     }
 
-    /// Whether the write was done; not if the identity is another by now, or was changed.
-    async fn perform(
-        &self,
-        name: &str,
-        state: &IdentityState,
-        judgement: Judgement,
-    ) -> Result<bool, Failure> {
-        let api: Api<CiliumIdentity> = Api::all(self.client.clone());
+    fn pace(&self, load: Load) -> Load {
+        let (floor, burst) = self.settings.floor;
+        let rate = load.deletions(floor);
+        let (before, _) = self.rate.limits();
+        if (rate - before).abs() > f64::EPSILON {
+            info!(?load, from = before, to = rate, "identities are deleted at another rate");
+            self.rate.set(rate, burst);
+        }
+        load
+    }
+
+    /// Whether the write was done; not if the identity is another by now, was changed, or came into use.
+    async fn perform(&self, (identity, key, state, judgement): &Due) -> Result<bool, Failure> {
+        let (api, name): (Api<CiliumIdentity>, _) = (Api::all(self.client.clone()), &*key.name);
         let result = match judgement {
             Judgement::Keep => return Ok(false),
             Judgement::Unmark => annotate(&api, name, state, Value::Null).await,
             Judgement::Mark => annotate(&api, name, state, json!(now())).await,
             Judgement::Delete => {
                 self.rate.write().await;
+                // That may have taken long.
+                if self.users().use_it(*identity)
+                    || self.identities.get(key).as_ref() != Some(state)
+                {
+                    return Ok(false);
+                }
                 let guard = Preconditions {
-                    uid: Some(state.uid.clone()),
-                    resource_version: Some(state.resource_version.clone()),
+                    uid: Some(state.uid.to_string()),
+                    resource_version: Some(state.resource_version.to_string()),
                 };
                 let params = DeleteParams::default().preconditions(guard);
                 let deleted = api.delete(name, &params).await;
@@ -185,6 +240,10 @@ impl Collector {
 
     fn heartbeats(&self) -> MutexGuard<'_, Heartbeats> {
         self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users<Key>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

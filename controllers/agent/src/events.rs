@@ -2,11 +2,12 @@
 //!
 //! A listener that can't follow loses events, and is told how many; the datapath never waits.
 
+mod flows;
 mod packet;
 mod text;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use cilia_loader::Datapath;
@@ -15,6 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
+pub use flows::{Flow, Seen};
 pub use packet::Summary;
 pub use text::line;
 
@@ -39,11 +41,12 @@ pub struct Event {
 pub struct Bus {
     sender: broadcast::Sender<Arc<Event>>,
     lost: Arc<AtomicU64>,
+    flows: Arc<Mutex<flows::Flows>>,
 }
 
 impl Default for Bus {
     fn default() -> Self {
-        Self { sender: broadcast::channel(BACKLOG).0, lost: Arc::default() }
+        Self { sender: broadcast::channel(BACKLOG).0, lost: Arc::default(), flows: Arc::default() }
     }
 }
 
@@ -51,6 +54,30 @@ impl Bus {
     /// The events from now on.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.sender.subscribe()
+    }
+
+    /// The flows that policy has judged lately.
+    pub fn flows(&self) -> Vec<(Flow, Seen)> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner).list()
+    }
+
+    /// Hands an event to whom it concerns.
+    pub(crate) fn take(&self, what: cilia_loader::Event) {
+        let verdict = matches!(what, cilia_loader::Event::Verdict(_));
+        // Nobody listens: the ring is emptied all the same.
+        let heard = self.sender.receiver_count() > 0;
+        if !verdict && !heard {
+            return;
+        }
+        let (time, summary) = (SystemTime::now(), packet::summary(&what));
+        if let cilia_loader::Event::Verdict(verdict) = &what {
+            let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+            flows.record(verdict, summary.as_ref(), time);
+        }
+        if heard {
+            // The last listener may have gone meanwhile.
+            let _ = self.sender.send(Arc::new(Event { time, what, summary }));
+        }
     }
 
     /// Events that found the ring full since the datapath was first loaded.
@@ -74,16 +101,7 @@ impl Bus {
                 && let Some(what) = events.next()
             {
                 read += 1;
-                // Nobody listens: the ring is emptied all the same.
-                if self.sender.receiver_count() > 0 {
-                    let summary = packet::summary(&what);
-                    // The last listener may have gone meanwhile.
-                    let _ = self.sender.send(Arc::new(Event {
-                        time: SystemTime::now(),
-                        what,
-                        summary,
-                    }));
-                }
+                self.take(what);
             }
             if let Ok(lost) = events.lost() {
                 self.lost.store(lost, Ordering::Relaxed);

@@ -7,11 +7,13 @@
 
 mod closed;
 mod feed;
+pub mod host;
 mod realize;
 #[cfg(test)]
 mod test_agent;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cilia_crds::NumericIdentity;
@@ -62,6 +64,12 @@ pub enum Error {
         /// What the kernel said.
         cause: String,
     },
+    /// There is no such endpoint here.
+    #[error("no endpoint {id} on this node")]
+    Unknown {
+        /// The endpoint's number.
+        id: u16,
+    },
     /// The agent is shutting down.
     #[error("realize policy of endpoint {id}: the agent is stopping")]
     Stopping {
@@ -82,6 +90,16 @@ pub struct Sources {
     pub ipcache: Cache,
 }
 
+/// How policy is put in place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The node itself has policy (`enable-host-firewall`).
+    pub host: bool,
+    /// An endpoint whose policy does not fit into its map exchanges nothing, instead of what fits
+    /// (`enable-endpoint-lockdown-on-policy-overflow`).
+    pub lockdown: bool,
+}
+
 /// Puts the policy of endpoints in place; clones share it.
 #[derive(Debug, Clone)]
 pub struct Enforcer(Arc<Shared>);
@@ -91,6 +109,7 @@ struct Shared {
     config: Config,
     orders: mpsc::UnboundedSender<Order>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Order>>>,
+    settings: Settings,
     view: watch::Sender<Arc<View>>,
 }
 
@@ -124,6 +143,12 @@ pub struct EndpointView {
     pub egress: bool,
     /// Entries of its map.
     pub entries: usize,
+    /// Entries that its policy takes; more than `most` do not fit.
+    pub needed: usize,
+    /// Entries that fit.
+    pub most: usize,
+    /// What policy says is recorded, not enforced (`PolicyAuditMode`).
+    pub audit: bool,
     /// Why the map isn't as it should be.
     pub error: Option<String>,
 }
@@ -145,10 +170,36 @@ pub struct PolicyView {
 
 impl Enforcer {
     /// Nothing is enforced until [`Enforcer::run`].
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, settings: Settings) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let inbox = Mutex::new(Some(inbox));
-        Self(Arc::new(Shared { config, orders, inbox, view: watch::Sender::default() }))
+        let view = watch::Sender::default();
+        Self(Arc::new(Shared { config, orders, inbox, settings, view }))
+    }
+
+    /// The endpoint number of the node, if it has policy.
+    pub fn host(&self) -> Option<u16> {
+        self.0.settings.host.then_some(host::ENDPOINT)
+    }
+
+    /// Returns once the node's own map holds the policy for these labels of it.
+    pub async fn realize_host(&self, labels: &BTreeMap<String, String>) -> Result<(), Error> {
+        let (done, answer) = oneshot::channel();
+        self.keep(host::ENDPOINT, host::subject(labels), Some(done))?;
+        answer.await.unwrap_or(Err(Error::Stopping { id: host::ENDPOINT }))
+    }
+
+    /// The same as [`Self::restore`] for the node itself.
+    pub fn restore_host(&self, labels: &BTreeMap<String, String>) -> Result<(), Error> {
+        self.keep(host::ENDPOINT, host::subject(labels), None)
+    }
+
+    /// Records what an endpoint's policy says, instead of enforcing it; or enforces it again.
+    pub async fn set_audit(&self, id: u16, audit: bool) -> Result<(), Error> {
+        let (done, answer) = oneshot::channel();
+        let stopping = || Error::Stopping { id };
+        self.0.orders.send(Order::Audit(id, audit, done)).map_err(|_| stopping())?;
+        answer.await.unwrap_or_else(|_| Err(stopping()))
     }
 
     /// Keeps the maps right until `stop`.
@@ -168,14 +219,14 @@ impl Enforcer {
     /// Returns once the endpoint's map holds its policy; from then on it is kept right.
     pub async fn realize(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
         let (done, answer) = oneshot::channel();
-        self.keep(endpoint, Some(done))?;
+        self.keep(endpoint.id, Subject::of(endpoint)?, Some(done))?;
         answer.await.unwrap_or(Err(Error::Stopping { id: endpoint.id }))
     }
 
     /// Takes over an endpoint that a former agent connected: its map is kept right as soon as
     /// [`Self::restored`] has said that there are no more of its kind.
     pub fn restore(&self, endpoint: &LocalEndpoint) -> Result<(), Error> {
-        self.keep(endpoint, None)
+        self.keep(endpoint.id, Subject::of(endpoint)?, None)
     }
 
     /// Every endpoint of a former agent has been taken over. Until then nothing is written, for
@@ -185,9 +236,9 @@ impl Enforcer {
         let _ = self.0.orders.send(Order::Restored);
     }
 
-    fn keep(&self, endpoint: &LocalEndpoint, done: Option<realize::Done>) -> Result<(), Error> {
-        let order = Order::Keep(endpoint.id, Subject::of(endpoint)?, done);
-        self.0.orders.send(order).map_err(|_| Error::Stopping { id: endpoint.id })
+    fn keep(&self, id: u16, subject: Subject, done: Option<realize::Done>) -> Result<(), Error> {
+        let order = Order::Keep(id, subject, done);
+        self.0.orders.send(order).map_err(|_| Error::Stopping { id })
     }
 
     /// Removes an endpoint's map.

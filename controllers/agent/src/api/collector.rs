@@ -58,6 +58,15 @@ impl Encoder<'_> {
         Ok(())
     }
 
+    fn ratios(&mut self, name: &str, help: &str, values: &[(Labels<'_>, f64)]) -> std::fmt::Result {
+        let kind = prometheus_client::metrics::MetricType::Gauge;
+        let mut family = self.0.encode_descriptor(name, help, None::<&Unit>, kind)?;
+        for (labels, value) in values {
+            ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+
     fn gauges(&mut self, name: &str, help: &str, values: &[(Labels<'_>, i64)]) -> std::fmt::Result {
         let mut family = self.0.encode_descriptor(
             name,
@@ -70,6 +79,12 @@ impl Encoder<'_> {
         }
         Ok(())
     }
+}
+
+/// A share; 0 where nothing is known of the whole.
+fn ratio(part: usize, whole: usize) -> f64 {
+    let number = |n: usize| u32::try_from(n).map_or(f64::MAX, f64::from);
+    if whole == 0 { 0.0 } else { number(part) / number(whole) }
 }
 
 fn count(length: usize) -> i64 {
@@ -156,6 +171,14 @@ impl Collects for Collector {
             "cilium_policy_endpoint_enforcement_status",
             "Endpoints by what is enforced",
             &enforcement,
+        )?;
+
+        // The fullest of each kind, as Cilium has it; more than 1 does not fit.
+        let policy = view.endpoints.iter().map(|e| ratio(e.needed, e.most)).fold(0.0, f64::max);
+        encoder.ratios(
+            "cilium_bpf_map_pressure",
+            "Entries that a map needs, as a share of those that it holds",
+            &[(vec![("map_name", "cilium_policy_v2_*".to_owned())], policy)],
         )?;
 
         let reserved =

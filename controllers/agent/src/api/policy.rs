@@ -1,12 +1,22 @@
-//! The policies in use.
+//! The policies in use, the flows that they have judged, and how strictly they are enforced.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
-use axum::extract::State;
-use serde_json::{Value, json};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use cilia_loader::Direction;
+use cilia_loader::maps::reason;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-use super::Parts;
+use super::{Parts, endpoint, not_found};
+use crate::policy::Error;
+
+/// The option under which Cilium has audit mode.
+const AUDIT: &str = "PolicyAuditMode";
 
 pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
     let view = parts.enforcer.view().borrow().clone();
@@ -22,4 +32,97 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
 pub(super) async fn selectors(State(parts): State<Arc<Parts>>) -> Json<Value> {
     let view = parts.enforcer.view().borrow().clone();
     Json(json!({"count": view.selectors}))
+}
+
+/// The flows that policy has judged lately, at this node's endpoints.
+pub(super) async fn flows(State(parts): State<Arc<Parts>>) -> Json<Vec<Value>> {
+    let seconds =
+        |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64());
+    let flows = parts.bus.flows().into_iter().map(|(flow, seen)| {
+        let local = parts.endpoints.get(flow.endpoint);
+        let local = local.as_ref();
+        json!({
+            "endpoint": flow.endpoint,
+            "pod": local.map(|local| local.key().to_string()),
+            "identity": local.and_then(|local| local.identity).map(|identity| identity.0),
+            "direction": if flow.direction == Direction::Ingress { "ingress" } else { "egress" },
+            "peer": {"identity": flow.peer, "address": flow.address},
+            "proto": flow.proto,
+            "port": flow.port,
+            "verdict": match (flow.denied, flow.audited) {
+                (None, _) => "allowed",
+                (Some(_), true) => "audited",
+                (Some(_), false) => "denied",
+            },
+            "reason": flow.denied.and_then(reason::text),
+            "count": seen.count,
+            "cookie": seen.cookie,
+            "first": seconds(seen.first),
+            "last": seconds(seen.last),
+        })
+    });
+    Json(flows.collect())
+}
+
+/// The options of an endpoint, as Cilium's `EndpointConfigurationStatus` has them.
+pub(super) async fn endpoint_config(
+    State(parts): State<Arc<Parts>>,
+    Path(id): Path<String>,
+) -> Response {
+    let Some(id) = endpoint::number(&parts, &id) else {
+        return not_found(format!("no endpoint {id} on this node"));
+    };
+    let view = parts.enforcer.view().borrow().clone();
+    let audit = view.endpoints.iter().any(|endpoint| endpoint.id == id && endpoint.audit);
+    let global = parts.config.bool("policy-audit-mode");
+    Json(json!({"realized": {"options": {AUDIT: said(audit || global)}}, "immutable": {}}))
+        .into_response()
+}
+
+/// What an endpoint's options are to be.
+#[derive(Debug, Deserialize)]
+pub(super) struct Wanted {
+    #[serde(default)]
+    options: Map<String, Value>,
+}
+
+pub(super) async fn set_endpoint_config(
+    State(parts): State<Arc<Parts>>,
+    Path(id): Path<String>,
+    Json(wanted): Json<Wanted>,
+) -> Response {
+    let Some(id) = endpoint::number(&parts, &id) else {
+        return not_found(format!("no endpoint {id} on this node"));
+    };
+    let bad = |text: String| (StatusCode::BAD_REQUEST, text).into_response();
+    let mut audit = None;
+    for (option, value) in &wanted.options {
+        if option != AUDIT {
+            return bad(format!("options.{option}: only {AUDIT} can be set for an endpoint"));
+        }
+        audit = value.as_str().and_then(enabled);
+        if audit.is_none() {
+            return bad(format!(
+                "options.{option}: {value} is neither \"Enabled\" nor \"Disabled\""
+            ));
+        }
+    }
+    let Some(audit) = audit else { return StatusCode::OK.into_response() };
+    match parts.enforcer.set_audit(id, audit).await {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(error @ Error::Unknown { .. }) => not_found(error.to_string()),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn said(on: bool) -> &'static str {
+    if on { "Enabled" } else { "Disabled" }
+}
+
+fn enabled(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "enabled" | "enable" | "true" | "on" | "1" => Some(true),
+        "disabled" | "disable" | "false" | "off" | "0" => Some(false),
+        _ => None,
+    }
 }

@@ -33,6 +33,7 @@ pub(super) fn read(flags: &Flags) -> Result<MapSizes, Error> {
     };
     Ok(MapSizes {
         policy: bounded(flags, "bpf-policy-map-max", 256, 65_536)?,
+        policy_stats: bounded(flags, "bpf-policy-stats-map-max", 1 << 10, CEILING)?,
         conntrack_tcp: dynamic("bpf-ct-global-tcp-max", defaults.conntrack_tcp, TCP_FLOOR)?,
         conntrack_any: dynamic("bpf-ct-global-any-max", defaults.conntrack_any, ANY_FLOOR)?,
         services: bounded(flags, "bpf-lb-map-max", 256, CEILING)?,

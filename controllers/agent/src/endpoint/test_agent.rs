@@ -79,7 +79,8 @@ impl Agent {
         let map = EndpointMap::new(datapath.endpoints());
         plumbing.ensure_hosts(&map, &devices).await.unwrap();
 
-        let enforcer = Enforcer::new(cilia_policy::Config::default());
+        let enforcer =
+            Enforcer::new(cilia_policy::Config::default(), crate::policy::Settings::default());
         let cache = ipcache::Cache::default();
         let sources = ipcache::Sources {
             client: client.clone(),

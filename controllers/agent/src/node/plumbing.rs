@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use cilia_loader::{Datapath, NodeConfig};
 use cilia_runtime::lanes::{Lane, Lanes, Next, Retry, Workqueues};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Config, Error, LocalNode, Nodes};
 use crate::device::host::{self, Devices};
 use crate::device::mtu::Mtu;
+use crate::device::name::Mac;
 use crate::device::{Netlink, Sysctl, masquerade, routes};
 use crate::endpoint::EndpointMap;
 
@@ -117,19 +119,52 @@ impl Plumbing {
         map.set_hosts(own, devices.host.index).map_err(|cause| Error::Datapath(cause.to_string()))
     }
 
+    /// The devices by which the node is reached: those that the patterns name, or those that have
+    /// its addresses.
+    async fn guarded(&self, patterns: &[String]) -> Result<Vec<(u32, String)>, Error> {
+        let mut found = std::collections::BTreeMap::new();
+        if patterns.is_empty() {
+            for address in self.nodes.wait_local().await.addresses() {
+                let link = self.netlink.link_with(address).await?;
+                found.extend(link.map(|link| (link.index, link)));
+            }
+        } else {
+            let named = |name: &str| {
+                let is = |pattern: &String| match pattern.strip_suffix('+') {
+                    Some(start) => name.starts_with(start),
+                    None => name == pattern,
+                };
+                patterns.iter().any(is)
+            };
+            let links = self.netlink.links().await?.into_iter().filter(|link| named(&link.name));
+            found.extend(links.map(|link| (link.index, link)));
+        }
+        // Loopback is nobody's, and what has no link-layer address has no Ethernet head either.
+        let ethernet = found.into_values().filter(|link| link.mac != Mac::default());
+        Ok(ethernet.map(|link| (link.index, link.name)).collect())
+    }
+
     /// Follows the nodes until the token is cancelled. `base` are the datapath's settings that
-    /// have nothing to do with devices.
+    /// have nothing to do with devices; `guarded` are the devices on which the node's policy counts.
     pub async fn run(
         &self,
         datapath: Arc<Datapath>,
         map: EndpointMap,
-        base: NodeConfig,
+        mut base: watch::Receiver<NodeConfig>,
+        guarded: &[String],
         token: CancellationToken,
     ) {
         let mut changes = self.nodes.subscribe();
+        let settings = base.clone();
         let follow = async {
             self.lanes.add(0, ());
-            while changes.changed().await.is_ok() {
+            loop {
+                tokio::select! {
+                    Ok(()) = changes.changed() => {}
+                    // Without a sender the settings stay.
+                    Ok(()) = base.changed() => {}
+                    else => break,
+                }
                 self.lanes.add(0, ());
             }
         };
@@ -138,13 +173,18 @@ impl Plumbing {
             let devices = self.ensure().await?;
             self.ensure_hosts(&map, &devices).await?;
             let local = self.nodes.wait_local().await;
-            let wanted = Self::node_config(&devices, &local, &base);
+            let wanted = Self::node_config(&devices, &local, &settings.borrow());
             let known =
                 told.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&wanted);
             if !known {
                 datapath.set_node(&wanted).map_err(|cause| Error::Datapath(cause.to_string()))?;
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted.clone());
             }
+            let devices = match wanted.host_endpoint {
+                Some(_) => self.guarded(guarded).await?,
+                None => Vec::new(),
+            };
+            datapath.guard_devices(&devices).map_err(|cause| Error::Datapath(cause.to_string()))?;
             Ok::<_, Error>(Next::After(REPAIR))
         });
         tokio::select! {

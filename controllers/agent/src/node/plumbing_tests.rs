@@ -8,6 +8,7 @@ use cilia_loader::{Datapath, MapSizes, NodeConfig};
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::eventually;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Plumbing;
@@ -45,8 +46,9 @@ fn a_device_that_somebody_deleted_comes_back_with_its_program() {
         let datapath = Arc::new(Datapath::load(&loaded).unwrap());
         let map = EndpointMap::new(datapath.endpoints());
         let stop = token.clone();
+        let (settings, base) = watch::channel(NodeConfig::default());
         tokio::spawn(async move {
-            plumbing.run(datapath, map, NodeConfig::default(), stop).await;
+            plumbing.run(datapath, map, base, &[], stop).await;
         });
 
         let pins = bpf.path().join("cilium/links");
@@ -68,6 +70,19 @@ fn a_device_that_somebody_deleted_comes_back_with_its_program() {
                 if made_again && now.1.is_some() && now.1 != former { Ok(()) } else { Err(now) }
             })
             .await;
+        }
+
+        // Once the node has policy, it counts on the device with the node's address, and only then.
+        let guarded =
+            || ["cil_from_netdev", "cil_to_netdev"].map(|name| pin(&format!("eth0/{name}")));
+        for host_endpoint in [Some(65_535), None] {
+            settings.send_modify(|settings| settings.host_endpoint = host_endpoint);
+            eventually(|| {
+                let right = guarded().iter().all(|pin| pin.is_some() == host_endpoint.is_some());
+                std::future::ready(if right { Ok(()) } else { Err(guarded()) })
+            })
+            .await;
+            assert_eq!(pin("wire/cil_from_netdev"), None);
         }
         token.cancel();
     });

@@ -18,6 +18,8 @@ pub(super) enum Order {
     Keep(u16, Subject, Option<Done>),
     /// Remove an endpoint's map, and say when it is gone.
     Remove(u16, Done),
+    /// Record what an endpoint's policy says, or enforce it.
+    Audit(u16, bool, Done),
     /// Every endpoint of a former agent has been ordered.
     Restored,
 }
@@ -54,11 +56,15 @@ pub(super) struct Realized {
     written: Option<Arc<EndpointPolicy>>,
     revision: u64,
     error: Option<String>,
+    /// Entries that the policy takes, and that fit.
+    needed: usize,
+    most: usize,
+    pub(super) audit: bool,
 }
 
 impl Realized {
-    pub(super) fn new(subject: Subject) -> Self {
-        Self { subject, written: None, revision: 0, error: None }
+    pub(super) fn new(subject: Subject, audit: bool) -> Self {
+        Self { subject, written: None, revision: 0, error: None, needed: 0, most: 0, audit }
     }
 
     /// Whether a map should be compared as a whole.
@@ -75,7 +81,8 @@ impl Realized {
     /// What to write for what is wanted now.
     pub(super) fn plan(&mut self, id: u16, repository: &mut Repository) -> Option<Plan> {
         let (identity, labels) = (self.subject.identity, &self.subject.labels);
-        if repository.labels(identity).is_none() {
+        // Only this node knows its own labels.
+        if identity == NumericIdentity::HOST || repository.labels(identity).is_none() {
             repository.set_identity(identity, labels.clone());
         }
         let wanted = repository.policy(identity, &self.subject.ports)?;
@@ -86,14 +93,37 @@ impl Realized {
         Some(Plan { id, wanted, revision: repository.revision() })
     }
 
+    /// Takes note of how full the map gets, and says so while there still is room.
+    fn measure(&mut self, id: u16, needed: usize, most: usize) {
+        let full = |needed: usize| needed * 10 >= most * 9;
+        if full(needed) && !full(self.needed) {
+            tracing::warn!(
+                endpoint = id,
+                needed,
+                most,
+                "policy map is nearly full (bpf-policy-map-max)"
+            );
+        }
+        (self.needed, self.most) = (needed, most);
+    }
+
     pub(super) fn view(&self, id: u16) -> EndpointView {
         let (ingress, egress, entries) =
             self.written.as_ref().map_or((false, false, 0), |policy| {
                 (policy.ingress.enforced, policy.egress.enforced, policy.len())
             });
-        let (identity, revision, error) =
-            (self.subject.identity, self.revision, self.error.clone());
-        EndpointView { id, identity, revision, ingress, egress, entries, error }
+        EndpointView {
+            id,
+            identity: self.subject.identity,
+            revision: self.revision,
+            ingress,
+            egress,
+            entries,
+            needed: self.needed,
+            most: self.most,
+            audit: self.audit,
+            error: self.error.clone(),
+        }
     }
 }
 
@@ -113,6 +143,7 @@ impl Plan {
         let map = datapath.policy(id).map_err(failed)?;
         let most = usize::try_from(map.max_entries()).unwrap_or(usize::MAX);
         let entries = self.wanted.len();
+        realized.measure(id, entries, most);
         if entries > most {
             return Err(Error::Overflow { id, entries, most });
         }
@@ -172,17 +203,62 @@ impl Plan {
         Ok(())
     }
 
-    /// What withdrawn permissions there are must go even if the rest can't be written.
-    pub(super) fn fail(self, realized: &mut Realized, datapath: &Datapath, error: &Error) {
+    /// Leaves the map so that it lets nothing through that the policy doesn't, though it may lack
+    /// something that the policy lets through.
+    pub(super) fn fail(
+        self,
+        realized: &mut Realized,
+        datapath: &Datapath,
+        lockdown: bool,
+        error: &Error,
+    ) {
         tracing::error!(%error, "policy not in place");
-        if let (Some(written), Ok(map)) = (&realized.written, datapath.policy(self.id)) {
-            for key in &self.wanted.difference(written).remove {
-                // Tried again with the next comparison; the error that led here is shown.
-                let _ = map.remove(&kernel_key(key));
-            }
+        let Ok(map) = datapath.policy(self.id) else { return realized.fail(error) };
+        let failed = if let Error::Overflow { most, .. } = error {
+            let most = if lockdown { 0 } else { *most };
+            narrow(&map, &fitting(self.kernel_entries(), most))
+        } else if let Some(written) = &realized.written {
+            let gone = self.wanted.difference(written).remove;
+            gone.iter().try_for_each(|key| map.remove(&kernel_key(key)).map(drop))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = failed {
+            tracing::error!(%error, endpoint = self.id, "withdrawn permissions not removed");
         }
         realized.fail(error);
     }
+}
+
+/// As much of a policy as fits: every denial, and of what is allowed the broadest first; nothing at
+/// all if the denials alone don't fit, for without one of them too much would be allowed.
+fn fitting(
+    wanted: BTreeMap<PolicyKey, PolicyEntry>,
+    most: usize,
+) -> BTreeMap<PolicyKey, PolicyEntry> {
+    let denials = wanted.values().filter(|entry| entry.deny).count();
+    if denials > most {
+        return BTreeMap::new();
+    }
+    let mut ranked: Vec<_> = wanted.into_iter().collect();
+    ranked.sort_by_key(|(key, entry)| {
+        (!entry.deny, key.identity != 0, key.proto != 0, key.port_prefix)
+    });
+    ranked.truncate(most);
+    ranked.into_iter().collect()
+}
+
+/// Makes a map hold exactly this, removals first: there is no room for both.
+fn narrow(
+    map: &Table<PolicyMap>,
+    wanted: &BTreeMap<PolicyKey, PolicyEntry>,
+) -> Result<(), cilia_loader::Error> {
+    for (key, _) in map.entries()? {
+        if !wanted.contains_key(&key) {
+            map.remove(&key)?;
+        }
+    }
+    converge(map, wanted).map(drop)
 }
 
 fn kernel_key(key: &cilia_policy::PolicyKey) -> PolicyKey {
@@ -192,4 +268,33 @@ fn kernel_key(key: &cilia_policy::PolicyKey) -> PolicyKey {
 
 fn kernel_entry(entry: cilia_policy::PolicyEntry) -> PolicyEntry {
     PolicyEntry { deny: entry.deny, cookie: entry.cookie }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use cilia_loader::{PolicyEntry, PolicyKey};
+
+    use super::fitting;
+
+    #[test]
+    fn what_fits_never_lets_through_more() {
+        let allow = PolicyEntry::default();
+        let deny = PolicyEntry { deny: true, cookie: 0 };
+        let port = |identity, port| PolicyKey::port(identity, false, 6, port);
+        let wanted = BTreeMap::from([
+            (port(300, 80), allow),
+            (PolicyKey::all(0, false), allow),
+            (PolicyKey::all(301, false), allow),
+            (port(302, 80), deny),
+            (port(303, 80), deny),
+        ]);
+        let kept = |most| fitting(wanted.clone(), most).into_keys().collect::<Vec<_>>();
+        assert_eq!(kept(1), [], "one denial would be missing");
+        assert_eq!(kept(2), [port(302, 80), port(303, 80)]);
+        assert_eq!(kept(3), [PolicyKey::all(0, false), port(302, 80), port(303, 80)]);
+        assert!(!kept(4).contains(&port(300, 80)), "the narrowest goes first");
+        assert_eq!(kept(5).len(), 5);
+    }
 }

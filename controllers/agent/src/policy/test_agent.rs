@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::{Enforcer, GATE, Kinds, Sources};
+use super::{Enforcer, GATE, Kinds, Settings, Sources};
 use crate::api;
 use crate::device::testing::BpfFs;
 use crate::endpoint::testing::{api_server, endpoint};
@@ -53,19 +53,24 @@ pub(super) struct Agent {
 
 impl Agent {
     pub(super) async fn start(bpf: &BpfFs) -> Self {
+        Self::with(bpf, Settings::default()).await
+    }
+
+    /// With other settings than the usual.
+    pub(super) async fn with(bpf: &BpfFs, settings: Settings) -> Self {
         let server = api_server().await;
         make_nodes(&server).await;
-        Self::on(server, bpf)
+        Self::on(server, bpf, settings)
     }
 
     /// Another agent in its place, which has been told of no endpoint yet.
     pub(super) fn replaced(self, bpf: &BpfFs) -> Self {
         self.token.cancel();
         let Self { server, .. } = self;
-        Self::on(server, bpf)
+        Self::on(server, bpf, Settings::default())
     }
 
-    fn on(server: ApiServer, bpf: &BpfFs) -> Self {
+    fn on(server: ApiServer, bpf: &BpfFs, policy_settings: Settings) -> Self {
         let (client, token) = (server.client(), CancellationToken::new());
         let workqueues = Workqueues::register(&Metrics::new("cilium"));
         let readiness = Readiness::new(&["node", GATE, ipcache::GATE]);
@@ -113,7 +118,7 @@ impl Agent {
             identities: identities.clone(),
             nodes: nodes.clone(),
             ipcache: cache.clone(),
-            enforcer: Enforcer::new(policy),
+            enforcer: Enforcer::new(policy, policy_settings),
             services: Services::default(),
             bus: Bus::default(),
             datapath: Arc::clone(&datapath),
@@ -149,6 +154,22 @@ impl Agent {
         assert_eq!(answer.status(), 200, "{path}");
         let body = axum::body::to_bytes(answer.into_body(), 1 << 24).await.unwrap();
         serde_json::from_slice(&body).unwrap()
+    }
+
+    /// The status with which the API answers a change.
+    pub(super) async fn patches(&self, path: &str, body: Value) -> u16 {
+        let request = http::Request::patch(path).header("content-type", "application/json");
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        api::router(self.parts.clone()).oneshot(request).await.unwrap().status().as_u16()
+    }
+
+    /// Waits until the endpoint's map has this many entries.
+    pub(super) async fn fills(&self, entries: usize) {
+        eventually(|| {
+            let now = self.map().len();
+            std::future::ready(if now == entries { Ok(()) } else { Err(now) })
+        })
+        .await;
     }
 
     /// The metrics that the agent collects when it is asked.

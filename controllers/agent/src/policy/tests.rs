@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cilia_crds::{CiliumEndpointSlice, CiliumIdentity, NumericIdentity};
-use cilia_loader::PolicyKey;
+use cilia_loader::{EndpointOptions, PolicyKey};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -172,11 +172,37 @@ fn maps_follow_policies_identities_and_slices() {
         let full = |view: &Arc<super::View>| {
             view.endpoints[0].error.as_ref().is_some_and(|text| text.contains("bpf-policy-map-max"))
         };
-        view.wait_for(full).await.unwrap();
+        let told = view.wait_for(full).await.unwrap().clone();
+        assert_eq!((told.endpoints[0].needed, told.endpoints[0].most), (322, 256));
+        // What fits is there, and not more than the policy says.
+        agent.fills(256).await;
+        assert!(agent.map().keys().all(|key| key.egress || key.identity == 1 || key.port > 1000));
+        let pressure = "cilium_bpf_map_pressure{map_name=\"cilium_policy_v2_*\"} 1.2578125";
+        assert!(agent.metrics().lines().any(|line| line == pressure), "{}", agent.metrics());
         agent.policies().delete("many", &DeleteParams::default()).await.unwrap();
         agent.holds(&OPEN).await;
 
+        // Audit mode of one endpoint, as Cilium's API sets it.
+        let path = "/v1/endpoint/7/config";
+        assert_eq!(
+            agent.patches(path, json!({"options": {"PolicyAuditMode": "Enabled"}})).await,
+            404
+        );
+        agent.parts.endpoints.put_for_test(web());
+        for (options, status) in [
+            (json!({"PolicyAuditMode": "Enabled"}), 200),
+            (json!({"PolicyAuditMode": "Perhaps"}), 400),
+            (json!({"Debug": "Enabled"}), 400),
+        ] {
+            assert_eq!(agent.patches(path, json!({"options": options})).await, status, "{options}");
+        }
+        assert_eq!(agent.shows(path).await["realized"]["options"]["PolicyAuditMode"], "Enabled");
+        let options = || agent.datapath.options().entries().unwrap();
+        assert_eq!(options(), [(WEB, EndpointOptions { policy_audit: true })]);
+        assert_eq!(agent.shows("/v1/flows").await, json!([]));
+
         agent.enforcer.remove(WEB).await;
+        assert_eq!(options(), []);
         assert_eq!(agent.datapath.policies().unwrap(), Vec::<u16>::new());
         agent.token.cancel();
     });

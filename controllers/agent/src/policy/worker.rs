@@ -283,7 +283,11 @@ impl Worker {
         };
         written.map_err(|error| Error::Map { id, cause: error.to_string() })?;
         realized.audit = audit;
-        if audit { self.audited.insert(id) } else { self.audited.remove(&id) };
+        if audit {
+            self.audited.insert(id)
+        } else {
+            self.audited.remove(&id)
+        };
         tracing::info!(endpoint = id, audit, "policy audit mode changed");
         Ok(())
     }

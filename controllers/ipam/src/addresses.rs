@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -17,6 +18,24 @@ pub enum AddressError {
     /// The node has no range of this family.
     #[error("allocate {0} address: this node has no {0} pod CIDR (yet)")]
     NoRange(Family),
+    /// The node has nothing of the pool in this family.
+    #[error("allocate {family} address from pool {pool:?}: this node has no range of it (yet)")]
+    NoRangeOfPool {
+        /// The family asked for.
+        family: Family,
+        /// The pool asked for.
+        pool: String,
+    },
+    /// Everything that the node has of the pool is in use.
+    #[error("allocate {family} address from pool {pool:?}: everything in {ranges} is in use")]
+    PoolExhausted {
+        /// The family asked for.
+        family: Family,
+        /// The pool asked for.
+        pool: String,
+        /// The node's ranges of it, as a list.
+        ranges: String,
+    },
     /// Everything is in use.
     #[error("allocate {family} address: all {used} addresses of {ranges} are in use")]
     Exhausted {
@@ -42,6 +61,8 @@ pub enum AddressError {
 
 /// The addresses of one node: which may be given out, and who has which.
 ///
+/// Ranges may belong to pools; whatever the pool, an address has one owner.
+///
 /// About 100 bytes an address in use; nothing for one that is not.
 #[derive(Debug, Clone, Default)]
 pub struct Addresses {
@@ -51,12 +72,21 @@ pub struct Addresses {
 
 #[derive(Debug, Clone, Default)]
 struct Pool {
-    ranges: Vec<IpNet>,
+    /// Where addresses come from, by the name of the pool; one that has no pools has it under `""`.
+    sources: BTreeMap<Arc<str>, Source>,
     /// Who has what; the node itself has its router address.
     owners: BTreeMap<u128, String>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Source {
+    ranges: Vec<IpNet>,
     /// The address given out last.
     last: Option<u128>,
 }
+
+/// The pool of a node that has no pools.
+const WHOLE: &str = "";
 
 impl Addresses {
     /// No ranges and no addresses.
@@ -66,37 +96,64 @@ impl Addresses {
 
     /// From now on addresses come from these ranges. Addresses in use stay with their owners.
     pub fn set_ranges(&mut self, ranges: &[IpNet]) {
+        self.set_pool(WHOLE, ranges);
+    }
+
+    /// From now on addresses of this pool come from these ranges. Addresses in use stay with their owners.
+    pub fn set_pool(&mut self, pool: &str, ranges: &[IpNet]) {
         for family in Family::BOTH {
             let of_family = ranges.iter().filter(|net| Family::of_net(**net) == family);
-            self.pool_mut(family).ranges = of_family.map(IpNet::trunc).collect();
+            let ranges: Vec<IpNet> = of_family.map(IpNet::trunc).collect();
+            let sources = &mut self.pool_mut(family).sources;
+            if ranges.is_empty() {
+                sources.remove(pool);
+            } else {
+                sources.entry(pool.into()).or_default().ranges = ranges;
+            }
         }
     }
 
     /// The ranges, IPv4 first.
     pub fn ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
-        self.v4.ranges.iter().chain(&self.v6.ranges).copied()
+        self.v4.ranges().chain(self.v6.ranges())
     }
 
     /// Gives `owner` an address that nobody has.
     pub fn allocate(&mut self, family: Family, owner: &str) -> Result<IpAddr, AddressError> {
-        let pool = self.pool_mut(family);
-        if pool.ranges.is_empty() {
-            return Err(AddressError::NoRange(family));
-        }
-        let number = pool.next().ok_or_else(|| AddressError::Exhausted {
+        self.allocate_from(WHOLE, family, owner).map_err(|error| match error {
+            AddressError::NoRangeOfPool { .. } => AddressError::NoRange(family),
+            AddressError::PoolExhausted { ranges, .. } => {
+                AddressError::Exhausted { family, used: self.used(family), ranges }
+            }
+            other => other,
+        })
+    }
+
+    /// Gives `owner` an address of the pool that nobody has.
+    pub fn allocate_from(
+        &mut self,
+        pool: &str,
+        family: Family,
+        owner: &str,
+    ) -> Result<IpAddr, AddressError> {
+        let own = self.pool_mut(family);
+        let Some(source) = own.sources.get_mut(pool) else {
+            return Err(AddressError::NoRangeOfPool { family, pool: pool.to_owned() });
+        };
+        let number = source.next(&own.owners).ok_or_else(|| AddressError::PoolExhausted {
             family,
-            used: pool.owners.len(),
-            ranges: bits::list(&pool.ranges),
+            pool: pool.to_owned(),
+            ranges: bits::list(&source.ranges),
         })?;
-        pool.owners.insert(number, owner.to_owned());
-        pool.last = Some(number);
+        own.owners.insert(number, owner.to_owned());
+        source.last = Some(number);
         Ok(bits::address(family, number))
     }
 
     /// Gives `owner` this address of the ranges, unless somebody else has it.
     pub fn claim(&mut self, address: IpAddr, owner: &str) -> Result<(), AddressError> {
-        let usable = self.pool(Family::of(address)).ranges.iter().any(|range| {
-            let (first, last) = usable(*range);
+        let usable = self.pool(Family::of(address)).ranges().any(|range| {
+            let (first, last) = usable(range);
             (first..=last).contains(&bits::number(address)) && range.contains(&address)
         });
         if usable { self.restore(address, owner) } else { Err(AddressError::NotUsable(address)) }
@@ -154,10 +211,16 @@ impl Addresses {
         self.pool(family).owners.len()
     }
 
+    /// How many addresses of the range are in use.
+    pub fn used_in(&self, range: IpNet) -> usize {
+        let owners = &self.pool(Family::of_net(range)).owners;
+        owners.range(bits::number(range.network())..=bits::number(range.broadcast())).count()
+    }
+
     /// How many addresses of the family there are to give out, used or not.
     pub fn capacity(&self, family: Family) -> u128 {
-        let sizes = self.pool(family).ranges.iter().map(|range| {
-            let (first, last) = usable(*range);
+        let sizes = self.pool(family).ranges().map(|range| {
+            let (first, last) = usable(range);
             (last - first).saturating_add(1)
         });
         sizes.fold(0, u128::saturating_add)
@@ -179,37 +242,43 @@ impl Addresses {
 }
 
 impl Pool {
+    fn ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.sources.values().flat_map(|source| &source.ranges).copied()
+    }
+}
+
+impl Source {
     /// The first free address behind the last one given out, going round over all ranges.
-    fn next(&self) -> Option<u128> {
+    fn next(&self, owners: &BTreeMap<u128, String>) -> Option<u128> {
         let ranges: Vec<(u128, u128)> = self.ranges.iter().map(|range| usable(*range)).collect();
         let current = self.last.and_then(|last| {
             let of = ranges.iter().position(|(first, end)| (*first..=*end).contains(&last))?;
             Some((of, last))
         });
         let Some((of, last)) = current else {
-            return ranges.iter().find_map(|(first, end)| self.free(*first, *end));
+            return ranges.iter().find_map(|(first, end)| free(owners, *first, *end));
         };
         let (first, end) = ranges[of];
-        let behind = (last < end).then(|| self.free(last + 1, end)).flatten();
+        let behind = (last < end).then(|| free(owners, last + 1, end)).flatten();
         behind
             .or_else(|| {
                 let others = ranges[of + 1..].iter().chain(&ranges[..of]);
-                others.copied().find_map(|(first, end)| self.free(first, end))
+                others.copied().find_map(|(first, end)| free(owners, first, end))
             })
-            .or_else(|| self.free(first, last))
+            .or_else(|| free(owners, first, last))
     }
+}
 
-    /// The first free number from `first` to `end`.
-    fn free(&self, first: u128, end: u128) -> Option<u128> {
-        let mut candidate = first;
-        for taken in self.owners.range(first..=end).map(|(number, _)| *number) {
-            if taken != candidate {
-                break;
-            }
-            candidate = taken.checked_add(1)?;
+/// The first number from `first` to `end` that nobody has.
+fn free(owners: &BTreeMap<u128, String>, first: u128, end: u128) -> Option<u128> {
+    let mut candidate = first;
+    for taken in owners.range(first..=end).map(|(number, _)| *number) {
+        if taken != candidate {
+            break;
         }
-        (candidate <= end).then_some(candidate)
+        candidate = taken.checked_add(1)?;
     }
+    (candidate <= end).then_some(candidate)
 }
 
 /// The first and the last address that an endpoint may have: not the network's own, nor the

@@ -18,6 +18,8 @@ use crate::ranges::Ranges;
 pub struct Node<'a> {
     /// Its name.
     pub name: &'a str,
+    /// Its resource version: what a write is guarded by.
+    pub version: &'a str,
     /// `spec.ipam.podCIDRs`.
     pub pod_cidrs: &'a [String],
     /// `status.ipam.operator-status.error`.
@@ -31,6 +33,8 @@ pub enum Verdict {
     Nothing,
     /// It cannot be said before every node has been seen.
     Wait,
+    /// Move its version, so that no former leader's write arrives any more.
+    Fence,
     /// These are its `spec.ipam.podCIDRs`; its error, if it has one, is over.
     SetCidrs(Vec<IpNet>),
     /// Its error is over.
@@ -95,7 +99,13 @@ pub struct ClusterPool {
     nodes: BTreeMap<String, Vec<IpNet>>,
     /// Nodes whose last answer was a refusal: another one's CIDR coming free may help them.
     refused: BTreeSet<String>,
+    /// Nodes without a CIDR of each family, with their version.
+    lacking: BTreeMap<String, String>,
+    /// Nodes to which a former leader may be writing, with the version that its writes name.
+    unfenced: BTreeMap<String, String>,
     ready: bool,
+    /// Something has happened that may help who waits.
+    news: bool,
 }
 
 impl ClusterPool {
@@ -105,16 +115,32 @@ impl ClusterPool {
             (Family::V4, Ranges { sets: v4.sets(Family::V4)? }),
             (Family::V6, Ranges { sets: v6.sets(Family::V6)? }),
         ]);
-        Ok(Self { ranges, nodes: BTreeMap::new(), refused: BTreeSet::new(), ready: false })
+        Ok(Self {
+            ranges,
+            nodes: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            lacking: BTreeMap::new(),
+            unfenced: BTreeMap::new(),
+            ready: false,
+            news: false,
+        })
     }
 
     /// Every node has been seen: from now on CIDRs are handed out. Ask about every node again.
-    pub fn resync(&mut self) {
+    ///
+    /// `cut_off`: a former leader may still have writes under way.
+    pub fn resync(&mut self, cut_off: bool) {
         self.ready = true;
+        if cut_off {
+            self.unfenced.clone_from(&self.lacking);
+        }
     }
 
     /// What the node should have, given what it has.
     pub fn upsert(&mut self, node: Node<'_>) -> Verdict {
+        if self.unfenced.get(node.name).is_some_and(|version| version != node.version) {
+            self.unfence(node.name);
+        }
         match self.settle(node) {
             Ok(verdict) => {
                 self.refused.remove(node.name);
@@ -140,6 +166,8 @@ impl ClusterPool {
     /// Ranges that aren't ours or are another's are left alone.
     pub fn observe(&mut self, node: Node<'_>) -> Verdict {
         self.refused.remove(node.name);
+        self.lacking.remove(node.name);
+        self.unfence(node.name);
         let mut held = self.nodes.remove(node.name).unwrap_or_default();
         for cidr in node.pod_cidrs {
             let Ok(cidr) = cidr.trim().parse::<IpNet>().map(|cidr| cidr.trunc()) else { continue };
@@ -154,14 +182,25 @@ impl ClusterPool {
         Verdict::Nothing
     }
 
-    /// The node is gone; `true` if it had CIDRs, which may now serve one of [`Self::refused`].
+    /// The node is gone; `true` if it had CIDRs, which may now serve another.
     pub fn delete(&mut self, name: &str) -> bool {
         self.refused.remove(name);
+        self.lacking.remove(name);
+        self.unfence(name);
         let Some(cidrs) = self.nodes.remove(name) else {
             return false;
         };
         self.release(&cidrs);
+        self.news = true;
         true
+    }
+
+    /// The nodes that wait or were refused, and that what has happened since the last call may help.
+    pub fn to_ask(&mut self) -> Vec<String> {
+        if !std::mem::take(&mut self.news) {
+            return Vec::new();
+        }
+        self.refused.iter().chain(self.lacking.keys()).cloned().collect()
     }
 
     /// The nodes that last got a refusal.
@@ -183,15 +222,24 @@ impl ClusterPool {
         let complete = match self.acquire(node.name, &requested, &known, &mut fresh) {
             Ok(complete) => complete,
             Err(refusal) => {
+                self.lacking.insert(node.name.to_owned(), node.version.to_owned());
                 self.release(&fresh);
                 return Err(refusal);
             }
         };
+        if complete {
+            self.lacking.remove(node.name);
+        } else {
+            self.lacking.insert(node.name.to_owned(), node.version.to_owned());
+        }
         let mut all = known;
         all.extend(fresh);
         all.sort_by_key(|cidr| Family::of_net(*cidr));
         if !all.is_empty() {
             self.nodes.insert(node.name.to_owned(), all.clone());
+        }
+        if !complete && self.ready && self.unfenced.contains_key(node.name) {
+            return Ok(Verdict::Fence);
         }
         if !complete || (requested.is_empty() && !self.ready) {
             return Ok(Verdict::Wait);
@@ -247,7 +295,7 @@ impl ClusterPool {
             if has {
                 continue;
             }
-            if self.ready {
+            if self.ready && self.unfenced.is_empty() {
                 fresh.push(ranges.allocate(family)?);
             } else {
                 complete = false;
@@ -262,6 +310,12 @@ impl ClusterPool {
     fn release(&mut self, cidrs: &[IpNet]) {
         for cidr in cidrs {
             self.ranges_mut(*cidr).release(*cidr);
+        }
+    }
+
+    fn unfence(&mut self, name: &str) {
+        if self.unfenced.remove(name).is_some() && self.unfenced.is_empty() {
+            self.news = true;
         }
     }
 

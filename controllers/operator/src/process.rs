@@ -58,10 +58,15 @@ pub(crate) async fn run(
     // Without retries in the client: the lanes look again before they write again.
     let settings = Settings { leadership: Some(elector.leadership()), retry: false, ..ordinary };
     let client = client::client(&config, &settings).await?;
+    let limited = config.is_set("operator-k8s-client-qps");
+    let bulk = Settings { limits: settings.limits.filter(|_| limited), ..settings };
+    let bulk = client::client(&config, &bulk).await?;
     let (begin, leading) = Leading::not_yet();
     let context = Context {
         events: Recorder::new(client.clone(), COMPONENT),
         client,
+        bulk,
+        leadership: elector.leadership(),
         config: Arc::new(config),
         workqueues: Workqueues::register(&metrics),
         metrics,

@@ -1,10 +1,12 @@
 //! A duty on a real API server: its context, its start and its stop.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cilia_runtime::config::Config;
 use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::leader::Leadership;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::{ApiServer, Write, eventually};
 use k8s_openapi::api::core::v1::Node;
@@ -13,6 +15,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::crd_registration;
@@ -81,6 +84,15 @@ impl Trial {
 
     /// Starts the duty of this name.
     pub(crate) fn run(&self, name: &str) -> Running {
+        self.run_as(name, false)
+    }
+
+    /// Starts it as if a leader before had lost its lease without giving it up.
+    pub(crate) fn run_after_one_cut_off(&self, name: &str) -> Running {
+        self.run_as(name, true)
+    }
+
+    fn run_as(&self, name: &str, cut_off: bool) -> Running {
         let duty = duties().into_iter().find(|duty| duty.name == name);
         let Duty { run, .. } = duty.expect("a duty of this name");
         let client = self.server.client_of_user(DUTY, USER);
@@ -88,9 +100,13 @@ impl Trial {
         let stop = CancellationToken::new();
         let (begin, leading) = Leading::not_yet();
         begin.send_replace(true);
+        let leadership = Leadership::until(Instant::now() + Duration::from_hours(1));
+        leadership.set_cut_off(cut_off);
         let context = Context {
             events: Recorder::new(self.server.client_of_user("events", USER), "test"),
+            bulk: client.clone(),
             client,
+            leadership,
             config: Arc::new(config(&self.arguments)),
             workqueues: Workqueues::register(&metrics),
             metrics: metrics.clone(),

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use cilia_runtime::config::Config;
 use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::leader::Leadership;
 use cilia_runtime::metrics::Metrics;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,11 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Context {
     /// Reads always, writes while this process leads.
     pub(crate) client: Client,
+    /// The same for bursts of writes to many objects: unless `operator-k8s-client-qps` was set, the server's
+    /// own fairness and the number of the duty's workers limit them.
+    pub(crate) bulk: Client,
+    /// The right to write, and how it came about.
+    pub(crate) leadership: Leadership,
     /// All settings.
     pub(crate) config: Arc<Config>,
     /// Where the duty registers its metrics, by the names of metrics.md without `cilium_operator_`.

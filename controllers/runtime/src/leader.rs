@@ -202,7 +202,9 @@ impl Elector {
             return Ok(None);
         }
         let sent = Instant::now();
+        let cut_off = seen.as_ref().is_some_and(Seen::is_held);
         let ours = self.write(seen.as_ref()).await?;
+        self.leadership.set_cut_off(cut_off);
         self.leadership.extend(sent + self.settings.renew_deadline);
         Ok(Some((self.leadership.clone(), ours)))
     }

@@ -29,7 +29,7 @@ fn ask(pool: &mut ClusterPool, name: &str, pod_cidrs: &[&str]) -> Verdict {
 }
 
 fn ask_with_error(pool: &mut ClusterPool, name: &str, cidrs: &[&str], error: &str) -> Verdict {
-    pool.upsert(Node { name, pod_cidrs: &strings(cidrs), error })
+    pool.upsert(Node { name, version: "1", pod_cidrs: &strings(cidrs), error })
 }
 
 fn error_of(verdict: Verdict) -> String {
@@ -45,7 +45,7 @@ fn waits_for_every_node_before_handing_out() {
     let mut pool = pool(&["10.129.0.0/16"], 24, &[], 0);
     assert_eq!(ask(&mut pool, "node-a", &[]), Verdict::Wait);
     assert_eq!(ask(&mut pool, "node-b", &["10.129.0.0/24"]), Verdict::Nothing);
-    pool.resync();
+    pool.resync(false);
     let got = ask(&mut pool, "node-a", &[]);
     assert_eq!(got, Verdict::SetCidrs(nets(&["10.129.1.0/24"])));
     // PCIDR-07, PCIDR-14: the same again while the write has not been seen, and then nothing.
@@ -59,11 +59,12 @@ fn a_node_of_somebody_elses_keeps_what_it_has() {
     let mut pool = pool(&["10.0.0.0/22"], 24, &["fd00::/118"], 120);
     let observe = |pool: &mut ClusterPool, name: &str, cidrs: &[&str]| {
         let pod_cidrs = strings(cidrs);
-        let verdict = pool.observe(Node { name, pod_cidrs: &pod_cidrs, error: "old" });
+        let verdict =
+            pool.observe(Node { name, version: "1", pod_cidrs: &pod_cidrs, error: "old" });
         assert_eq!(verdict, Verdict::Nothing);
     };
     observe(&mut pool, "theirs", &["10.0.0.0/24", "192.0.2.0/24", "nonsense"]);
-    pool.resync();
+    pool.resync(false);
     observe(&mut pool, "theirs", &["10.0.0.0/24"]);
     assert_eq!(pool.cidrs("theirs"), Some(&nets(&["10.0.0.0/24"])[..]), "and no IPv6");
     let ours = nets(&["10.0.1.0/24", "fd00::/120"]);
@@ -91,7 +92,7 @@ fn a_family_that_is_missing_waits_too() {
     assert_eq!(ask(&mut pool, "a", &["10.0.0.0/24"]), Verdict::Wait);
     assert_eq!(pool.cidrs("a"), Some(&nets(&["10.0.0.0/24"])[..]));
     assert_eq!(ask(&mut pool, "b", &["10.0.1.0/24", "fd00::/120"]), Verdict::Nothing);
-    pool.resync();
+    pool.resync(false);
     let both = Verdict::SetCidrs(nets(&["10.0.0.0/24", "fd00::100/120"]));
     assert_eq!(ask(&mut pool, "a", &["10.0.0.0/24"]), both);
     // A known node that loses one family gets it back.
@@ -100,9 +101,30 @@ fn a_family_that_is_missing_waits_too() {
 }
 
 #[test]
+fn a_leader_that_was_cut_off_is_fenced() {
+    let mut pool = pool(&["10.0.0.0/16"], 24, &[], 0);
+    let ask = |pool: &mut ClusterPool, name: &str, version: &str, cidrs: &[&str]| {
+        pool.upsert(Node { name, version, pod_cidrs: &strings(cidrs), error: "" })
+    };
+    for (name, cidrs) in [("a", &[][..]), ("b", &[]), ("c", &["10.0.0.0/24"])] {
+        ask(&mut pool, name, "1", cidrs);
+    }
+    pool.resync(true);
+    assert_eq!(ask(&mut pool, "a", "1", &[]), Verdict::Fence);
+    assert_eq!(ask(&mut pool, "c", "1", &["10.0.0.0/24"]), Verdict::Nothing, "it lacks nothing");
+    assert_eq!(ask(&mut pool, "new", "1", &[]), Verdict::Wait, "the former leader cannot know it");
+    // What the former leader wrote arrives before the fence.
+    assert_eq!(ask(&mut pool, "a", "2", &["10.0.1.0/24"]), Verdict::Nothing);
+    assert_eq!(pool.to_ask(), [] as [&str; 0]);
+    assert_eq!(ask(&mut pool, "b", "2", &[]), Verdict::SetCidrs(nets(&["10.0.2.0/24"])));
+    assert_eq!(pool.to_ask(), ["new"]);
+    assert_eq!(ask(&mut pool, "new", "1", &[]), Verdict::SetCidrs(nets(&["10.0.3.0/24"])));
+}
+
+#[test]
 fn refuses_and_takes_it_back() {
     let mut pool = pool(&["10.0.0.0/23"], 24, &["fd00::/119"], 120);
-    pool.resync();
+    pool.resync(false);
     ask(&mut pool, "a", &["10.0.0.0/24", "fd00::/120"]);
     let taken = error_of(ask(&mut pool, "b", &["10.0.1.0/24", "fd00::/120"]));
     assert_eq!(taken, "requested CIDR (fd00::/120) is already allocated");
@@ -124,7 +146,7 @@ fn refuses_and_takes_it_back() {
 #[test]
 fn errors_say_what_is_wrong() {
     let mut pool = pool(&["10.0.0.0/23"], 24, &[], 0);
-    pool.resync();
+    pool.resync(false);
     ask(&mut pool, "a", &["10.0.0.0/24"]);
     let cases: &[(&str, &[&str], &str)] = &[
         ("a", &["10.0.1.0/24"], "node has CIDRs allocated ([10.0.0.0/24]) that conflict with"),
@@ -142,7 +164,7 @@ fn errors_say_what_is_wrong() {
     let full = error_of(ask(&mut pool, "c", &["10.0.1.0/24"]));
     assert!(full.starts_with("allocator 10.0.0.0/23 full"), "{full}");
     let mut none = self::pool(&[], 0, &[], 0);
-    none.resync();
+    none.resync(false);
     let got = error_of(ask(&mut none, "node-1", &[]));
     assert!(got.contains("node-1") && got.contains("[]"), "{got}");
 }
@@ -183,14 +205,14 @@ fn one_owner_per_address() {
                 4 => {
                     // The annotation comes, and is gone with the next look.
                     let (cidrs, error) = api.entry(name.clone()).or_default();
-                    pool.observe(Node { name: &name, pod_cidrs: cidrs, error });
+                    pool.observe(Node { name: &name, version: "1", pod_cidrs: cidrs, error });
                 }
                 3 => {
                     // A complete list, in any order: events of before count.
                     for (name, node) in &api {
                         perform(&mut pool, name, &mut node.clone());
                     }
-                    pool.resync();
+                    pool.resync(false);
                 }
                 _ => {
                     let node = api.entry(name.clone()).or_default();
@@ -204,7 +226,7 @@ fn one_owner_per_address() {
             }
             check(&pool, &format!("seed {seed} step {step}"));
         }
-        pool.resync();
+        pool.resync(false);
         for _ in 0..3 {
             for (name, node) in &mut api {
                 perform(&mut pool, name, node);
@@ -224,9 +246,9 @@ fn one_owner_per_address() {
 }
 
 fn perform(pool: &mut ClusterPool, name: &str, node: &mut (Vec<String>, String)) -> Verdict {
-    let verdict = pool.upsert(Node { name, pod_cidrs: &node.0, error: &node.1 });
+    let verdict = pool.upsert(Node { name, version: "1", pod_cidrs: &node.0, error: &node.1 });
     match &verdict {
-        Verdict::Nothing | Verdict::Wait => {}
+        Verdict::Nothing | Verdict::Wait | Verdict::Fence => {}
         Verdict::SetCidrs(cidrs) => {
             *node = (cidrs.iter().map(ToString::to_string).collect(), String::new());
         }

@@ -1,4 +1,4 @@
-//! Writes to nodes what the pool decides.
+//! Writes to nodes what the cluster's pool decides.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +14,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use super::{FENCE_ANNOTATION, fence, guard, guard_and_unfence};
 use crate::conflicts::Conflicts;
 use crate::failure::Failure;
 
@@ -26,6 +27,10 @@ pub(super) struct NodeState {
     resource_version: String,
     pod_cidrs: Vec<String>,
     error: String,
+    /// When the object was made, in seconds since 1970.
+    created: i64,
+    /// It was fenced off from a former leader.
+    fenced: bool,
     /// Somebody else looks after the node: it is not written, and keeps what it has.
     ignored: bool,
 }
@@ -48,6 +53,8 @@ impl NodeState {
                 .map(|ipam| ipam.pod_cidrs.clone())
                 .unwrap_or_default(),
             error: status.and_then(|status| status.error.clone()).unwrap_or_default(),
+            created: super::created(&node.metadata),
+            fenced: node.annotations().contains_key(FENCE_ANNOTATION),
             ignored,
         })
     }
@@ -72,22 +79,28 @@ impl Reconciler {
         Self { nodes_api: Api::all(client), events, nodes, pool, conflicts }
     }
 
-    /// Puts into use what a node has.
-    pub(super) fn claim(&self, name: &str, node: &NodeState) {
-        self.ask(name, node);
+    /// Notes what a node has now.
+    pub(super) fn look(&self, name: &str) {
+        match self.nodes.get(&Key::new("", name)) {
+            Some(node) => _ = self.ask(name, &node),
+            None => _ = self.pool().delete(name),
+        }
     }
 
-    /// Takes back what a node had; the nodes that this may help.
-    pub(super) fn forget(&self, name: &str) -> Vec<Arc<str>> {
-        let mut pool = self.pool();
-        pool.delete(name);
-        pool.refused().map(Arc::from).collect()
+    /// The nodes that what was noted may help.
+    pub(super) fn to_ask(&self) -> Vec<Arc<str>> {
+        self.pool().to_ask().into_iter().map(Arc::from).collect()
     }
 
-    /// Every node is known; all of them.
-    pub(super) fn resync(&self) -> Vec<Arc<str>> {
-        self.pool().resync();
-        self.nodes.all().into_iter().map(|(key, _)| key.name).collect()
+    /// Every node is known; all of them. What two nodes have belongs to the older one.
+    pub(super) fn resync(&self, cut_off: bool) -> Vec<Arc<str>> {
+        let mut nodes = self.nodes.all();
+        nodes.sort_by(|(a, one), (b, other)| (one.created, a).cmp(&(other.created, b)));
+        for (key, node) in &nodes {
+            self.ask(&key.name, node);
+        }
+        self.pool().resync(cut_off);
+        nodes.into_iter().map(|(key, _)| key.name).collect()
     }
 
     pub(super) async fn reconcile(&self, job: &Job<Arc<str>>) -> Result<Next, Failure> {
@@ -95,6 +108,10 @@ impl Reconciler {
         let Some(node) = self.nodes.get(&Key::new("", name)) else { return Ok(Next::Done) };
         let written = match self.ask(name, &node) {
             Verdict::Nothing | Verdict::Wait => return Ok(Next::Done),
+            Verdict::Fence => {
+                job.write().await;
+                self.fence(name, &node).await
+            }
             Verdict::SetCidrs(cidrs) => {
                 let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
                 job.write().await;
@@ -128,12 +145,20 @@ impl Reconciler {
         node: &NodeState,
         cidrs: &[String],
     ) -> Result<String, Failure> {
-        let mut patch = guard(&node.uid, &node.resource_version);
+        let mut patch = guard_and_unfence(&node.uid, &node.resource_version, node.fenced);
         patch["spec"] = json!({ "ipam": { "podCIDRs": cidrs } });
         let failed = Failure::of("set pod CIDRs of", "CiliumNode", name);
         let params = PatchParams::default();
         let patched = self.nodes_api.patch_metadata(name, &params, &Patch::Merge(&patch)).await;
         Ok(patched.map_err(failed)?.resource_version().unwrap_or_default())
+    }
+
+    async fn fence(&self, name: &str, node: &NodeState) -> Result<(), Failure> {
+        let patch = fence(&node.uid, &node.resource_version);
+        let failed = Failure::of("fence", "CiliumNode", name);
+        let params = PatchParams::default();
+        let patched = self.nodes_api.patch_metadata(name, &params, &Patch::Merge(&patch)).await;
+        patched.map(drop).map_err(failed)
     }
 
     async fn set_error(
@@ -164,16 +189,16 @@ impl Reconciler {
     }
 
     fn ask(&self, name: &str, node: &NodeState) -> Verdict {
-        let asked = Node { name, pod_cidrs: &node.pod_cidrs, error: &node.error };
+        let asked = Node {
+            name,
+            version: &node.resource_version,
+            pod_cidrs: &node.pod_cidrs,
+            error: &node.error,
+        };
         if node.ignored { self.pool().observe(asked) } else { self.pool().upsert(asked) }
     }
 
     fn pool(&self) -> MutexGuard<'_, ClusterPool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A patch that is refused if the object is another or has changed.
-fn guard(uid: &str, resource_version: &str) -> Value {
-    json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } })
 }

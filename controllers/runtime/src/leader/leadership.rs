@@ -1,7 +1,7 @@
 //! The right to write, and the moment at which it ends by itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::time::{Duration, Instant};
 
@@ -15,12 +15,15 @@ pub struct Leadership {
     base: Instant,
     /// Milliseconds after `base`.
     deadline: Arc<AtomicU64>,
+    /// The lease was taken from a holder that had not given it up.
+    cut_off: Arc<AtomicBool>,
 }
 
 impl Leadership {
     /// Leadership until `deadline`, unless it is extended.
     pub fn until(deadline: Instant) -> Self {
-        let leadership = Self { base: Instant::now(), deadline: Arc::default() };
+        let leadership =
+            Self { base: Instant::now(), deadline: Arc::default(), cut_off: Arc::default() };
         leadership.extend(deadline);
         leadership
     }
@@ -33,6 +36,17 @@ impl Leadership {
     /// When leadership ends if it is not extended.
     pub fn deadline(&self) -> Instant {
         self.base + Duration::from_millis(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Whether the former holder did not give the lease up: requests that it had sent may still be
+    /// under way, and be carried out later.
+    pub fn cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Acquire)
+    }
+
+    /// Notes how the lease was got.
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.cut_off.store(cut_off, Ordering::Release);
     }
 
     /// The lease was renewed.

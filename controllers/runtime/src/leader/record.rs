@@ -42,6 +42,11 @@ impl Seen {
         self.spec.holder_identity.as_deref() == Some(identity)
     }
 
+    /// Whether anybody holds the lease, or did and has not given it up.
+    pub(super) fn is_held(&self) -> bool {
+        self.spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty())
+    }
+
     /// What `identity` may do at `now`.
     pub(super) fn turn(&self, identity: &str, now: Instant) -> Turn {
         let holder = self.spec.holder_identity.as_deref().unwrap_or_default();

@@ -1,0 +1,132 @@
+//! Follows pools, makes those of `auto-create-cilium-pod-ip-pools`, and tells users what is wrong with one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cilia_crds::CiliumPodIpPool;
+use cilia_crds::ciliumpodippool::PodIpPoolSpec;
+use cilia_ipam::{FamilySpec, NewPool, PoolSpec};
+use cilia_runtime::events::Recorder;
+use cilia_runtime::lanes::{Job, Next};
+use cilia_runtime::watch::{Key as ObjectKey, Store};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::events::EventType;
+use kube::{Api, Client, Resource, ResourceExt};
+use tracing::{info, warn};
+
+use super::Key;
+use super::reconciler::Reconciler;
+use crate::failure::{CONFLICT, Failure};
+
+/// Orphans that are named in an event.
+const SHOWN: usize = 8;
+
+/// What is kept of a pool. About 200 bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PoolState {
+    uid: String,
+    spec: PodIpPoolSpec,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the shape that a store asks for")]
+pub(super) fn spec_of(pool: CiliumPodIpPool) -> Option<PoolState> {
+    // Which pods a pool is for is the agents' business.
+    let spec = PodIpPoolSpec { pod_selector: None, namespace_selector: None, ..pool.spec.clone() };
+    Some(PoolState { uid: pool.uid().unwrap_or_default(), spec })
+}
+
+pub(super) struct Pools {
+    api: Api<CiliumPodIpPool>,
+    events: Recorder,
+    store: Store<PoolState>,
+    new: BTreeMap<Arc<str>, PodIpPoolSpec>,
+}
+
+impl Pools {
+    pub(super) fn new(
+        client: Client,
+        events: Recorder,
+        store: Store<PoolState>,
+        new: Vec<NewPool>,
+    ) -> Self {
+        let new = new.into_iter().map(|pool| (pool.name.into(), pool.spec)).collect();
+        Self { api: Api::all(client), events, store, new }
+    }
+
+    /// The pools to make.
+    pub(super) fn names(&self) -> impl Iterator<Item = Arc<str>> {
+        self.new.keys().cloned()
+    }
+
+    /// Makes a pool, unless there is one of that name: that stays as it is.
+    pub(super) async fn make(&self, name: &str, job: &Job<Key>) -> Result<Next, Failure> {
+        let Some(spec) = self.new.get(name) else { return Ok(Next::Done) };
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let pool = CiliumPodIpPool { metadata, spec: spec.clone() };
+        if self.store.get(&ObjectKey::new("", name)).is_some() {
+            return Ok(Next::Done);
+        }
+        job.write().await;
+        let made = self.api.create(&PostParams::default(), &pool).await;
+        match made.map_err(Failure::of("create", "CiliumPodIPPool", name)) {
+            Ok(_) => info!(pool = name, "created the pool"),
+            // It was there before.
+            Err(failure) if failure.code() == Some(CONFLICT) => {}
+            Err(failure) => return Err(failure),
+        }
+        Ok(Next::Done)
+    }
+
+    /// Tells the core about a pool as it is now; the nodes that have something of it.
+    pub(super) fn apply(&self, name: &str, nodes: &Reconciler) -> Vec<Arc<str>> {
+        let mut core = nodes.core();
+        let Some(pool) = self.store.get(&ObjectKey::new("", name)) else {
+            core.delete_pool(name);
+            info!(pool = name, "the pool is gone; what nodes have of it stays theirs");
+            return core.holders(name).into_iter().map(Arc::from).collect();
+        };
+        let spec = PoolSpec {
+            v4: pool
+                .spec
+                .ipv4
+                .as_ref()
+                .map(|own| FamilySpec { cidrs: &own.cidrs, mask_size: own.mask_size }),
+            v6: pool
+                .spec
+                .ipv6
+                .as_ref()
+                .map(|own| FamilySpec { cidrs: &own.cidrs, mask_size: own.mask_size }),
+        };
+        if let Err(error) = core.upsert_pool(name, &spec) {
+            warn!(pool = name, %error, "the pool is not used as it is now");
+            self.tell(name, &pool.uid, "InvalidPool", error.to_string());
+        }
+        let orphans = core.orphans_in(name);
+        if !orphans.is_empty() {
+            let shown = orphans
+                .iter()
+                .take(SHOWN)
+                .map(|(node, from, cidr)| format!("{cidr} (node {node}, from pool {from})"));
+            let text = format!(
+                "{} ranges are not given out, since nodes still have them from pools that do not contain them any more: {}",
+                orphans.len(),
+                shown.collect::<Vec<_>>().join(", ")
+            );
+            warn!(pool = name, "{text}");
+            self.tell(name, &pool.uid, "OrphanedCIDR", text);
+        }
+        core.holders(name).into_iter().map(Arc::from).collect()
+    }
+
+    fn tell(&self, name: &str, uid: &str, reason: &'static str, text: String) {
+        let reference = ObjectReference {
+            api_version: Some(CiliumPodIpPool::api_version(&()).into_owned()),
+            kind: Some(CiliumPodIpPool::kind(&()).into_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.events.about(reference, EventType::Warning, reason, text);
+    }
+}

@@ -1,24 +1,32 @@
 //! Answers on the agent's unix socket, in Cilium's shapes, and the kubelet's probes.
 
+mod absent;
+mod access;
 mod bpf;
 mod collector;
+pub mod disconnect;
 mod endpoint;
 mod identity;
+mod map;
 mod metrics;
 mod monitor;
 mod node;
 mod policy;
+mod query;
 mod service;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{MethodFilter, get};
+use axum::{Extension, Router};
 use cilia_loader::Datapath;
 use cilia_runtime::config::Config;
 use cilia_runtime::metrics::Metrics;
@@ -34,10 +42,18 @@ use crate::policy::Enforcer;
 use crate::readiness::Readiness;
 use crate::service::Services;
 
+use access::Guarded;
+pub use access::allowed;
 pub use collector::Collector;
+
+const PATCH: MethodFilter = MethodFilter::PATCH;
+const PUT: MethodFilter = MethodFilter::PUT;
 
 /// Who may use the socket: its owner and its group.
 const MODE: u32 = 0o660;
+
+/// How long requests may take once the agent ends. Whoever listens to events never ends by itself.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// What the API shows.
 #[derive(Clone)]
@@ -78,23 +94,60 @@ pub struct Error {
     pub cause: std::io::Error,
 }
 
-/// The API, under `/v1`.
+/// The API, under `/v1`. An operation is a line; what `enable-cilium-api-server-access` does not
+/// name is refused.
 pub fn router(parts: Parts) -> Router {
-    Router::new()
-        .route("/v1/healthz", get(status::healthz))
-        .route("/v1/config", get(status::config))
-        .route("/v1/endpoint", get(endpoint::list))
-        .route("/v1/endpoint/{id}", get(endpoint::get))
-        .route("/v1/identity", get(identity::list))
-        .route("/v1/identity/{id}", get(identity::get))
-        .route("/v1/ip", get(identity::addresses))
-        .route("/v1/cluster/nodes", get(node::list))
-        .route("/v1/policy", get(policy::get))
-        .route("/v1/policy/selectors", get(policy::selectors))
-        .route("/v1/service", get(service::list))
-        .route("/v1/map/{name}", get(bpf::get))
-        .route("/v1/monitor", get(monitor::get))
-        .route("/v1/metrics", get(metrics::get))
+    // The settings have been checked; without them nothing is allowed.
+    let allowed = access::allowed(&parts.config).unwrap_or_default();
+    let operations = Guarded::new(allowed)
+        .get("GetHealthz", "/v1/healthz", status::healthz)
+        .get("GetConfig", "/v1/config", status::config)
+        .operation("PatchConfig", PATCH, "/v1/config", absent::unchangeable)
+        .get("GetEndpoint", "/v1/endpoint", endpoint::list)
+        .get("GetEndpointID", "/v1/endpoint/{id}", endpoint::get)
+        .operation("PutEndpointID", PUT, "/v1/endpoint/{id}", absent::not_built)
+        .operation("PatchEndpointID", PATCH, "/v1/endpoint/{id}", absent::not_built)
+        .get("GetEndpointIDConfig", "/v1/endpoint/{id}/config", policy::endpoint_config)
+        .operation(
+            "PatchEndpointIDConfig",
+            PATCH,
+            "/v1/endpoint/{id}/config",
+            policy::set_endpoint_config,
+        )
+        .get("GetEndpointIDLabels", "/v1/endpoint/{id}/labels", endpoint::get_labels)
+        .operation("PatchEndpointIDLabels", PATCH, "/v1/endpoint/{id}/labels", absent::not_built)
+        .get("GetEndpointIDLog", "/v1/endpoint/{id}/log", endpoint::log)
+        .get("GetEndpointIDHealthz", "/v1/endpoint/{id}/healthz", endpoint::healthz)
+        .get("GetIdentity", "/v1/identity", identity::list)
+        .get("GetIdentityEndpoints", "/v1/identity/endpoints", identity::of_endpoints)
+        .get("GetIdentityID", "/v1/identity/{id}", identity::get)
+        .get("GetIP", "/v1/ip", identity::addresses)
+        .get("GetClusterNodes", "/v1/cluster/nodes", node::list)
+        .get("GetNodeIds", "/v1/node/ids", node::ids)
+        .get("GetPolicy", "/v1/policy", policy::get)
+        .get("GetPolicySelectors", "/v1/policy/selectors", policy::selectors)
+        .get("GetFlows", "/v1/flows", policy::flows)
+        .get("GetService", "/v1/service", service::list)
+        .get("GetMap", "/v1/map", map::list)
+        .get("GetMapName", "/v1/map/{name}", map::get)
+        .get("GetMapNameEvents", "/v1/map/{name}/events", map::events)
+        .get("GetMonitor", "/v1/monitor", monitor::get)
+        .get("GetMetrics", "/v1/metrics", metrics::get)
+        .get("GetMetrics", "/v1/metrics/", metrics::get)
+        .get("GetFqdnCache", "/v1/fqdn/cache", absent::no_names)
+        .get("GetFqdnCacheID", "/v1/fqdn/cache/{id}", absent::no_names)
+        .get("GetFqdnNames", "/v1/fqdn/names", absent::no_selectors)
+        .get("GetLrp", "/v1/lrp", absent::no_redirects)
+        .get("GetCgroupDumpMetadata", "/v1/cgroup-dump-metadata", absent::no_cgroups)
+        .get("GetBgpPeers", "/v1/bgp/peers", absent::bgp)
+        .get("GetBgpRoutes", "/v1/bgp/routes", absent::bgp)
+        .get("GetBgpRoutePolicies", "/v1/bgp/route-policies", absent::bgp)
+        .get("GetPrefilter", "/v1/prefilter", absent::not_built);
+    operations
+        .router()
+        .fallback(async |uri: Uri| not_found(format!("path {} was not found\n", uri.path())))
+        .layer(Extension(node::Clients::default()))
+        .layer(Extension(monitor::Listeners::default()))
         .with_state(Arc::new(parts))
 }
 
@@ -125,10 +178,16 @@ pub async fn serve(path: &Path, router: Router, stop: CancellationToken) -> Resu
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(failed)?;
-    axum::serve(listener, router)
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
-        .map_err(failed)
+    let served =
+        axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        served = served.into_future() => served.map_err(failed),
+        () = late => Ok(()),
+    }
 }
 
 /// An answer that something isn't there.

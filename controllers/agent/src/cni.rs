@@ -103,6 +103,15 @@ impl Server {
             .with_state(self.clone())
     }
 
+    /// Disconnects an endpoint as the end of its container would; nothing while the agent starts.
+    pub async fn disconnect(
+        &self,
+        endpoint: &endpoint::LocalEndpoint,
+    ) -> Option<Result<(), endpoint::Error>> {
+        let lifecycle = self.lifecycle().ok()?;
+        Some(lifecycle.detach(&endpoint.container_id, &endpoint.ifname).await)
+    }
+
     fn lifecycle(&self) -> Result<&Lifecycle, Refusal> {
         self.0.lifecycle.get().ok_or_else(|| Refusal {
             code: TRY_AGAIN,

@@ -48,6 +48,7 @@ const BUILT: &[&str] = &[
     "debug",
     "devices",
     "egress-masquerade-interfaces",
+    "enable-cilium-api-server-access",
     "enable-cilium-clusterwide-network-policy",
     "enable-cilium-endpoint-slice",
     "enable-cilium-network-policy",
@@ -156,6 +157,7 @@ impl Settings {
         Ok(Self {
             identities: identities(cluster_id, flags)?,
             filter: Arc::new(filter(flags)?),
+        crate::api::allowed(flags)?;
             kinds: Kinds {
                 cilium: flags.bool("enable-cilium-network-policy"),
                 clusterwide: flags.bool("enable-cilium-clusterwide-network-policy"),

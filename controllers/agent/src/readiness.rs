@@ -42,6 +42,11 @@ impl Readiness {
         gates.iter().filter_map(|(&name, state)| Some((name, state.clone()?))).collect()
     }
 
+    /// Every gate by name, with why it is closed.
+    pub fn gates(&self) -> Vec<(&'static str, Option<String>)> {
+        self.0.borrow().iter().map(|(&name, state)| (name, state.clone())).collect()
+    }
+
     /// Returns once every gate but `last` is open.
     pub async fn wait_for_all_but(&self, last: &str) {
         let mut gates = self.0.subscribe();

@@ -231,6 +231,7 @@ impl Agent {
             endpoints,
             identities,
             nodes,
+        let disconnecting = api::disconnect::router(&flags, endpoints.clone(), plugin.clone());
             ipcache: cache,
             enforcer,
             services,
@@ -238,7 +239,7 @@ impl Agent {
             datapath,
             metrics,
         };
-        let router = api::router(parts).merge(plugin.router());
+        let router = api::router(parts).merge(disconnecting).merge(plugin.router());
         let (socket, served) = (settings.socket.clone(), stop.clone());
         self.tasks.spawn(async move {
             let served = api::serve(&socket, router, served).await;

@@ -1,30 +1,12 @@
 //! What the kernel's maps hold, entry by entry.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::response::{IntoResponse as _, Response};
 use cilia_loader::{Conntrack, Datapath, Direction, Error, Opened, maps::names};
 use serde_json::{Value, json};
 
-use super::{Parts, failed, not_found};
-
-pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(name): Path<String>) -> Response {
-    let datapath = Arc::clone(&parts.datapath);
-    // A large map takes a while to read.
-    let asked = name.clone();
-    let read = tokio::task::spawn_blocking(move || read(&datapath, &asked)).await;
-    match read {
-        Ok(Some(Ok(entries))) => Json(json!({"name": name, "entries": entries})).into_response(),
-        Ok(Some(Err(error))) => failed(&error),
-        Ok(None) => not_found(format!("no map {name}")),
-        Err(_) => not_found(format!("map {name} could not be read")),
-    }
-}
-
 /// The entries of a map; nothing if it is none of the datapath's.
-fn read(datapath: &Datapath, name: &str) -> Option<Result<Vec<Value>, Error>> {
+pub(super) fn read(datapath: &Datapath, name: &str) -> Option<Result<Vec<Value>, Error>> {
     if let Some(endpoint) = name.strip_prefix(names::POLICY_PREFIX) {
         let endpoint = endpoint.parse().ok()?;
         return match datapath.policies() {
@@ -46,6 +28,8 @@ fn read(datapath: &Datapath, name: &str) -> Option<Result<Vec<Value>, Error>> {
             rev_nat(datapath, name == names::LB4_REVERSE_NAT)
         }
         names::METRICS => metrics(datapath),
+        names::BLOCK4 | names::BLOCK6 => blocks(datapath, name == names::BLOCK4),
+        names::POLICY_OPTIONS => options(datapath),
         names::POLICY_MAPS => datapath
             .policies()
             .map(|ids| ids.into_iter().map(|id| json!({"endpoint": id})).collect()),
@@ -75,11 +59,31 @@ fn ipcache(datapath: &Datapath) -> Result<Vec<Value>, Error> {
 
 fn policy(datapath: &Datapath, endpoint: u16) -> Result<Vec<Value>, Error> {
     let entries = sorted(datapath.policy(endpoint)?.entries()?);
+    let counted = datapath.policy_stats()?;
+    let counted: BTreeMap<cilia_loader::PolicyKey, cilia_loader::PolicyStats> = counted
+        .into_iter()
+        .filter(|(id, ..)| *id == endpoint)
+        .map(|(_, key, sum)| (key, sum))
+        .collect();
     let show = |(key, value): &(cilia_loader::PolicyKey, cilia_loader::PolicyEntry)| {
+        let sum = counted.get(key);
         json!({"deny": value.deny, "egress": key.egress, "identity": key.identity, "proto": key.proto,
-            "port": key.port, "port_prefix": key.port_prefix, "cookie": value.cookie})
+            "port": key.port, "port_prefix": key.port_prefix, "cookie": value.cookie,
+            "bytes": sum.map(|sum| sum.bytes), "packets": sum.map(|sum| sum.packets)})
     };
     Ok(entries.iter().map(show).collect())
+}
+
+fn blocks(datapath: &Datapath, v4: bool) -> Result<Vec<Value>, Error> {
+    let entries = sorted(datapath.blocks().entries()?);
+    let entries = entries.iter().filter(|((address, _), _)| address.is_ipv4() == v4);
+    let show = |((address, length), identity): &((std::net::IpAddr, u8), u32)| json!({"cidr": format!("{address}/{length}"), "identity": identity});
+    Ok(entries.map(show).collect())
+}
+
+fn options(datapath: &Datapath) -> Result<Vec<Value>, Error> {
+    let show = |(endpoint, options): &(u16, cilia_loader::EndpointOptions)| json!({"endpoint": endpoint, "PolicyAuditMode": options.policy_audit});
+    Ok(sorted(datapath.options().entries()?).iter().map(show).collect())
 }
 
 fn endpoints(datapath: &Datapath) -> Result<Vec<Value>, Error> {
@@ -117,7 +121,10 @@ fn rev_nat(datapath: &Datapath, v4: bool) -> Result<Vec<Value>, Error> {
 }
 
 fn metrics(datapath: &Datapath) -> Result<Vec<Value>, Error> {
-    let show = |(key, packets, bytes): &(cilia_loader::MetricKey, u64, u64)| json!({"reason": key.reason_text(), "direction": direction(key.direction), "packets": packets, "bytes": bytes});
+    let show = |(key, packets, bytes): &(cilia_loader::MetricKey, u64, u64)| {
+        json!({"reason": key.reason_text(), "direction": direction(key.direction), "packets": packets, "bytes": bytes,
+            "line": 0, "file": ""})
+    };
     let mut entries = datapath.metrics()?;
     entries.sort_by_key(|(key, ..)| *key);
     Ok(entries.iter().map(show).collect())
@@ -152,7 +159,9 @@ fn connections(datapath: &Datapath, name: &str) -> Result<Vec<Value>, Error> {
             "expires": state.expires, "remaining": i64::from(state.expires) - i64::from(now),
             "identity": state.source_identity, "revnat": state.rev_nat, "backend": state.backend,
             "closing": state.closing, "established": state.established,
-            "tx_flags": state.tcp_flags.0, "rx_flags": state.tcp_flags.1})
+            "tx_flags": state.tcp_flags.0, "rx_flags": state.tcp_flags.1, "flags": state.flags,
+            "packets": state.counted.0, "bytes": state.counted.1,
+            "last_tx_report": state.last_report.0, "last_rx_report": state.last_report.1})
     };
     Ok(entries.map(show).collect())
 }

@@ -1,48 +1,102 @@
 //! This node's endpoints.
 
+mod detail;
+mod id;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use serde_json::{Value, json};
 
+pub(super) use detail::{get_labels, healthz, log};
+pub(super) use id::Id;
+
+use super::query::{Pairs, bad_request, words};
 use super::{Parts, not_found};
 use crate::endpoint::LocalEndpoint;
 use crate::policy::EndpointView;
 
-pub(super) async fn list(State(parts): State<Arc<Parts>>) -> Json<Vec<Value>> {
-    let view = parts.enforcer.view().borrow().clone();
-    let endpoints = parts.endpoints.list();
-    let of = |endpoint: &Arc<LocalEndpoint>| {
-        show(endpoint, view.endpoints.iter().find(|policy| policy.id == endpoint.id))
+pub(super) async fn list(
+    State(parts): State<Arc<Parts>>,
+    Query(query): Query<Pairs>,
+    body: Bytes,
+) -> Response {
+    let wanted = match wanted_labels(&query, &body) {
+        Ok(wanted) => wanted,
+        Err(why) => return bad_request(why),
     };
-    Json(endpoints.iter().map(of).collect())
+    let view = parts.enforcer.view().borrow().clone();
+    let policies: HashMap<u16, &EndpointView> =
+        view.endpoints.iter().map(|policy| (policy.id, policy)).collect();
+    let endpoints = parts.endpoints.list();
+    let has = |endpoint: &&Arc<LocalEndpoint>| {
+        wanted.is_empty() || {
+            let of = labels(&endpoint.labels);
+            wanted.iter().all(|label| of.contains(label))
+        }
+    };
+    let global = parts.config.bool("policy-audit-mode");
+    let shown: Vec<Value> = endpoints
+        .iter()
+        .filter(has)
+        .map(|endpoint| show(endpoint, policies.get(&endpoint.id).copied(), global))
+        .collect();
+    if shown.is_empty() && !wanted.is_empty() {
+        return not_found("no endpoint of this node has all of these labels".into());
+    }
+    Json(shown).into_response()
 }
 
-/// The endpoint that a path means: a number, or what it is known by with a prefix.
+/// The labels that all have to be there: of the query, or of a body as Cilium's clients send it.
+fn wanted_labels(query: &Pairs, body: &Bytes) -> Result<Vec<String>, String> {
+    let mut wanted = Vec::new();
+    for (name, value) in query {
+        match name.as_str() {
+            "labels" => wanted.extend(words(value)?),
+            other => return Err(format!("{other:?} is not asked of endpoints, only labels are")),
+        }
+    }
+    if !body.iter().all(u8::is_ascii_whitespace) {
+        let labels: Vec<String> = serde_json::from_slice(body)
+            .map_err(|error| format!("the body is no list of labels: {error}"))?;
+        wanted.extend(words(&labels.join(","))?);
+    }
+    let with_source = |label: String| {
+        if label.contains(':') { label } else { format!("k8s:{label}") }
+    };
+    Ok(wanted.into_iter().map(with_source).collect())
+}
+
 pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>) -> Response {
-    let endpoints = parts.endpoints.list();
-    let Some(endpoint) = endpoints.iter().find(|endpoint| is(endpoint, &id)) else {
-        return not_found(format!("no endpoint {id} on this node"));
+    let endpoint = match find(&parts, &id) {
+        Ok(endpoint) => endpoint,
+        Err(answer) => return answer,
     };
     let view = parts.enforcer.view().borrow().clone();
     let policy = view.endpoints.iter().find(|policy| policy.id == endpoint.id);
-    Json(show(endpoint, policy)).into_response()
+    let global = parts.config.bool("policy-audit-mode");
+    Json(show(&endpoint, policy, global)).into_response()
 }
 
-fn is(endpoint: &LocalEndpoint, id: &str) -> bool {
-    let (prefix, name) = id.split_once(':').unwrap_or(("cilium-local", id));
-    let pod = || format!("{}/{}", endpoint.namespace, endpoint.pod);
-    match prefix {
-        "cilium-local" => name.parse() == Ok(endpoint.id),
-        "pod-name" | "cep-name" => name == pod(),
-        "container-id" => name == endpoint.container_id,
-        "cni-attachment-id" => name == endpoint.attachment() || name == endpoint.container_id,
-        "ipv4" => endpoint.ipv4.is_some_and(|address| name.parse() == Ok(address)),
-        "ipv6" => endpoint.ipv6.is_some_and(|address| name.parse() == Ok(address)),
-        _ => false,
-    }
+/// The endpoint that a path means, or the answer why there is none.
+fn find(parts: &Parts, id: &str) -> Result<Arc<LocalEndpoint>, Response> {
+    let wanted = Id::parse(id).map_err(bad_request)?;
+    let mut endpoints = parts.endpoints.list().into_iter();
+    endpoints
+        .find(|endpoint| wanted.is(endpoint))
+        .ok_or_else(|| not_found(format!("no endpoint {id} on this node")))
+}
+
+/// The number of the endpoint that a path means, the node's own included.
+pub(super) fn number(parts: &Parts, id: &str) -> Option<u16> {
+    let wanted = Id::parse(id).ok()?;
+    let endpoints = parts.endpoints.list();
+    let found = endpoints.iter().find(|endpoint| wanted.is(endpoint)).map(|endpoint| endpoint.id);
+    found.or_else(|| parts.enforcer.host().filter(|host| wanted == Id::Number(*host)))
 }
 
 /// Labels as `source:key=value`, sorted.
@@ -55,13 +109,19 @@ pub(super) fn labels(labels: &cilia_crds::Labels) -> Vec<String> {
     shown
 }
 
-fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>) -> Value {
+/// An endpoint, with what is in place for it; `global` if nothing is enforced on this node.
+fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -> Value {
     let enabled = match policy.map(|policy| (policy.ingress, policy.egress)) {
         Some((true, true)) => "both",
         Some((true, false)) => "ingress",
         Some((false, true)) => "egress",
         Some((false, false)) => "none",
         None => "unknown",
+    };
+    let audited = global || policy.is_some_and(|policy| policy.audit);
+    let enabled = match enabled {
+        "both" | "ingress" | "egress" if audited => format!("audit-{enabled}"),
+        other => other.to_owned(),
     };
     let names: Vec<Value> = endpoint
         .named_ports
@@ -98,6 +158,9 @@ fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>) -> Value {
                     "policy-enabled": enabled,
                     "policy-revision": policy.map(|policy| policy.revision),
                     "map-entries": policy.map(|policy| policy.entries),
+                    "map-entries-needed": policy.map(|policy| policy.needed),
+                    "map-entries-max": policy.map(|policy| policy.most),
+                    "audit": policy.is_some_and(|policy| policy.audit),
                     "error": policy.and_then(|policy| policy.error.clone()),
                 },
             },

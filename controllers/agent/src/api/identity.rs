@@ -1,36 +1,98 @@
 //! Identities, and the addresses that have them.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Response};
-use cilia_crds::NumericIdentity;
+use cilia_crds::{Labels, NumericIdentity};
+use ipnet::IpNet;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::endpoint::labels;
+use super::query::{Pairs, bad_request, words};
 use super::{Parts, not_found};
 
-pub(super) async fn list(State(parts): State<Arc<Parts>>) -> Json<Vec<Value>> {
+pub(super) async fn list(State(parts): State<Arc<Parts>>, Query(query): Query<Pairs>) -> Response {
+    let mut wanted = Vec::new();
+    for (name, value) in &query {
+        match (name.as_str(), words(value)) {
+            ("labels", Ok(labels)) => wanted.extend(labels),
+            ("labels", Err(why)) => return bad_request(why),
+            (other, _) => return bad_request(format!("{other:?} is not asked of identities")),
+        }
+    }
     let identities = parts.identities.snapshot();
-    let show = |(id, set): (&NumericIdentity, &Arc<cilia_crds::Labels>)| json!({"id": id.0, "labels": labels(set)});
-    Json(identities.iter().map(show).collect())
+    let all = identities.iter().map(|(id, set)| show(*id, set));
+    let has = |identity: &Value| {
+        let of = identity["labels"].as_array().map_or(&[][..], Vec::as_slice);
+        wanted.iter().all(|label| of.iter().any(|one| one.as_str() == Some(label)))
+    };
+    let found: Vec<Value> = all.filter(has).collect();
+    if found.is_empty() {
+        return not_found("no identity has all of these labels".into());
+    }
+    Json(found).into_response()
 }
 
 pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>) -> Response {
     let Ok(number) = id.parse() else {
-        return (StatusCode::BAD_REQUEST, format!("{id:?} is not the number of an identity"))
-            .into_response();
+        return bad_request(format!("{id:?} is not the number of an identity"));
     };
     match parts.identities.labels(NumericIdentity(number)) {
-        Some(set) => Json(json!({"id": number, "labels": labels(&set)})).into_response(),
+        Some(set) => Json(show(NumericIdentity(number), &set)).into_response(),
         None => not_found(format!("no identity {number}")),
     }
 }
 
-pub(super) async fn addresses(State(parts): State<Arc<Parts>>) -> Json<Vec<Value>> {
-    let entries = parts.ipcache.entries();
+/// Identities of this node's endpoints, with how many have each.
+pub(super) async fn of_endpoints(State(parts): State<Arc<Parts>>) -> Json<Vec<Value>> {
+    let mut counts: BTreeMap<NumericIdentity, (u32, Labels)> = BTreeMap::new();
+    for endpoint in parts.endpoints.list() {
+        if let Some(identity) = endpoint.identity {
+            counts.entry(identity).or_insert_with(|| (0, endpoint.labels.clone())).0 += 1;
+        }
+    }
+    let counted = counts
+        .iter()
+        .map(|(id, (count, set))| json!({"identity": show(*id, set), "refCount": count}));
+    Json(counted.collect())
+}
+
+/// An identity; its sum is over the sorted labels, each with a semicolon behind it.
+fn show(id: NumericIdentity, set: &Labels) -> Value {
+    let labels = labels(set);
+    let sum = Sha256::digest(labels.iter().map(|label| format!("{label};")).collect::<String>());
+    let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({"id": id.0, "labels": labels, "labelsSHA256": sum})
+}
+
+/// Addresses with their identities; all, or those in a prefix.
+pub(super) async fn addresses(
+    State(parts): State<Arc<Parts>>,
+    Query(query): Query<Pairs>,
+) -> Response {
+    let mut within = None;
+    for (name, value) in &query {
+        let net = value.parse::<IpNet>().ok();
+        let net = net.or_else(|| value.parse::<IpAddr>().ok().map(IpNet::from));
+        match (name.as_str(), net) {
+            ("cidr", Some(net)) => within = Some(net),
+            _ => return bad_request(format!("{name}={value}: only cidr=PREFIX may be asked for")),
+        }
+    }
+    let mut entries = parts.ipcache.entries();
+    if let Some(within) = within {
+        entries.retain(|((address, length), ..)| {
+            *length >= within.prefix_len() && within.contains(address)
+        });
+        if entries.is_empty() {
+            return not_found(format!("no address is known in {within}"));
+        }
+    }
     let show = |((address, length), value, origin): &(
         crate::ipcache::Prefix,
         cilia_loader::RemoteEndpoint,
@@ -45,5 +107,5 @@ pub(super) async fn addresses(State(parts): State<Arc<Parts>>) -> Json<Vec<Value
             "metadata": {"source": origin.name()},
         })
     };
-    Json(entries.iter().map(show).collect())
+    Json(entries.iter().map(show).collect::<Vec<Value>>()).into_response()
 }

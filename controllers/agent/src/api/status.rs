@@ -4,62 +4,105 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse as _, Response};
+use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::Parts;
+use super::query::{Pairs, bad_request, flag};
 
 /// How long the API server may take to say its version.
 const ASK: Duration = Duration::from_secs(2);
+/// The events' ring, in bytes.
+const RING: u32 = 4 << 20;
 
-pub(super) async fn healthz(State(parts): State<Arc<Parts>>) -> Json<Value> {
-    let closed = parts.readiness.closed();
-    let version = env!("CARGO_PKG_VERSION");
-    let cilium = if closed.is_empty() {
-        json!({"state": "Ok", "msg": version})
-    } else {
-        let reasons: Vec<String> =
-            closed.iter().map(|(gate, reason)| format!("{gate}: {reason}")).collect();
-        json!({"state": "Failure", "msg": reasons.join("; ")})
-    };
-    let config = &parts.config;
-    let endpoints = parts.endpoints.list();
-    let local = parts.nodes.local();
-    let allocated = |v4: bool| {
-        let of = |endpoint: &Arc<crate::endpoint::LocalEndpoint>| {
-            let address = if v4 {
-                endpoint.ipv4.map(|a| a.to_string())
-            } else {
-                endpoint.ipv6.map(|a| a.to_string())
-            };
-            address.map(|address| {
-                (address, Value::from(format!("{}/{}", endpoint.namespace, endpoint.pod)))
-            })
+/// What is asked for, in headers as Cilium's clients send them, or in the query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    brief: bool,
+    require_kubernetes: bool,
+}
+
+impl Asked {
+    fn read(query: &Pairs, headers: &HeaderMap) -> Result<Self, String> {
+        let asked = |name: &str, otherwise: bool| {
+            let in_query = query.iter().find(|(known, _)| known == name).map(|(_, v)| v.as_str());
+            let value =
+                in_query.or_else(|| headers.get(name).and_then(|value| value.to_str().ok()));
+            value.map_or(Ok(otherwise), |value| flag(name, value))
         };
-        endpoints.iter().filter_map(of).collect::<Map<String, Value>>()
+        Ok(Self {
+            brief: asked("brief", false)?,
+            require_kubernetes: asked("require-k8s-connectivity", true)?,
+        })
+    }
+}
+
+pub(super) async fn healthz(
+    State(parts): State<Arc<Parts>>,
+    Query(query): Query<Pairs>,
+    headers: HeaderMap,
+) -> Response {
+    let asked = match Asked::read(&query, &headers) {
+        Ok(asked) => asked,
+        Err(why) => return bad_request(why),
     };
-    let (v4, v6) = (allocated(true), allocated(false));
-    let ranges: Vec<String> =
-        local.iter().flat_map(|node| &node.pod_cidrs).map(ToString::to_string).collect();
-    let ipam = format!(
-        "IPv4: {} allocated, IPv6: {} allocated, from {}",
-        v4.len(),
-        v6.len(),
-        ranges.join(", ")
-    );
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mode = |on: bool| if on { "Enabled" } else { "Disabled" };
+    if asked.brief {
+        return Json(json!({"cilium": cilium(&parts)})).into_response();
+    }
+    let kubernetes = kubernetes(&parts, asked.require_kubernetes).await;
+    let mut status = whole(&parts);
+    status["kubernetes"] = kubernetes;
+    Json(status).into_response()
+}
+
+/// The agent's own state: every gate must be open.
+fn cilium(parts: &Parts) -> Value {
+    let closed = parts.readiness.closed();
+    if closed.is_empty() {
+        return json!({"state": "Ok", "msg": env!("CARGO_PKG_VERSION")});
+    }
+    let reasons: Vec<String> =
+        closed.iter().map(|(gate, reason)| format!("{gate}: {reason}")).collect();
+    json!({"state": "Failure", "msg": reasons.join("; ")})
+}
+
+fn whole(parts: &Parts) -> Value {
+    let config = &parts.config;
+    let modules: Vec<Value> = parts
+        .readiness
+        .gates()
+        .into_iter()
+        .map(|(gate, closed)| {
+            let state = if closed.is_none() { "Ok" } else { "Failure" };
+            json!({"name": gate, "state": state, "msg": closed.unwrap_or_default()})
+        })
+        .collect();
     let (masquerade4, masquerade6) =
         (config.bool("enable-ipv4-masquerade"), config.bool("enable-ipv6-masquerade"));
-    Json(json!({
-        "kubernetes": kubernetes(&parts).await,
+    let tunnel = config.string("routing-mode") != "native";
+    let firewall = if config.bool("enable-host-firewall") { "Enabled" } else { "Disabled" };
+    json!({
+        "kvstore": {"state": "Disabled", "msg": ""},
         "kube-proxy-replacement": {"mode": if config.bool("kube-proxy-replacement") { "True" } else { "False" }},
-        "host-firewall": {"mode": mode(false)},
-        "cni-chaining": {"mode": "none"},
-        "cilium": cilium,
-        "nodeMonitor": {"cpus": cpus, "npages": 1, "pagesize": 4 << 20, "lost": parts.bus.lost(), "unknown": 0},
-        "ipam": {"status": ipam, "ipv4": v4, "ipv6": v6},
-        "routing": {"inter-host-routing-mode": "Tunnel", "tunnel-protocol": "vxlan", "intra-host-routing-mode": "BPF"},
+        "host-firewall": {"mode": firewall},
+        "srv6": {"enabled": false},
+        "cni-chaining": {"mode": config.string("cni-chaining-mode")},
+        "cni-file": cni_file(parts),
+        "cilium": cilium(parts),
+        "nodeMonitor": {"cpus": cpus(), "npages": 1, "pagesize": RING, "lost": parts.bus.lost(), "unknown": 0},
+        "cluster": {"ciliumHealth": {"state": "Disabled", "msg": ""}},
+        "ipam": ipam(parts),
+        "ipv4-big-tcp": {"enabled": false},
+        "ipv6-big-tcp": {"enabled": false},
+        "bandwidth-manager": {"enabled": false},
+        "routing": {
+            "inter-host-routing-mode": if tunnel { "Tunnel" } else { "Native" },
+            "tunnel-protocol": if tunnel { config.string("tunnel-protocol") } else { "" },
+            "intra-host-routing-mode": "BPF",
+        },
         "attach-mode": "tcx",
         "datapath-mode": "veth",
         "masquerading": {
@@ -67,22 +110,94 @@ pub(super) async fn healthz(State(parts): State<Arc<Parts>>) -> Json<Value> {
             "mode": "iptables",
             "enabled-protocols": {"ipv4": masquerade4, "ipv6": masquerade6},
         },
+        "clock-source": {"mode": "ktime", "hertz": 0},
         "identity-range": {"min-identity": 256, "max-identity": 65535},
+        "hubble": {"state": "Disabled", "msg": ""},
+        "encryption": {"mode": "Disabled"},
+        "modules": modules,
         "policy": {"revision": parts.enforcer.view().borrow().revision},
-        "endpoints": {"total": endpoints.len()},
-    }))
+        "endpoints": {"total": parts.endpoints.list().len()},
+    })
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// What those who listen to events are told first.
+pub(super) fn listening() -> String {
+    format!("Listening for events on {} CPUs with 1x{RING} of shared memory", cpus())
+}
+
+fn cni_file(parts: &Parts) -> Value {
+    let path = parts.config.string("write-cni-conf-when-ready");
+    if path.is_empty() {
+        return json!({"state": "Disabled", "msg": "not written by the agent"});
+    }
+    if parts.readiness.closed().iter().any(|(gate, _)| *gate == "cni") {
+        return json!({"state": "Failure", "msg": format!("{path} is not written yet")});
+    }
+    json!({"state": "Ok", "msg": format!("successfully wrote CNI configuration file to {path}")})
+}
+
+fn ipam(parts: &Parts) -> Value {
+    let endpoints = parts.endpoints.list();
+    let mut allocations = Map::new();
+    for endpoint in &endpoints {
+        let owner = Value::from(format!("{}/{}", endpoint.namespace, endpoint.pod));
+        for address in endpoint.addresses() {
+            allocations.insert(address.to_string(), owner.clone());
+        }
+    }
+    let local = parts.nodes.local();
+    let (mut ranges, mut routers) = (Vec::new(), Vec::new());
+    if let Some(local) = &local {
+        ranges.clone_from(&local.pod_cidrs);
+        routers.clone_from(&local.routers);
+    }
+    for router in &routers {
+        allocations.insert(router.to_string(), "router".into());
+    }
+    let used = |v4: bool| {
+        let addresses = allocations.keys().filter(|address| address.contains('.') == v4);
+        addresses.cloned().collect::<Vec<String>>()
+    };
+    let (ipv4, ipv6) = (used(true), used(false));
+    let family = |name: &str, used: usize, v4: bool| {
+        let of = ranges.iter().filter(|range| matches!(range, IpNet::V4(_)) == v4);
+        let shown: Vec<String> = of.clone().map(ToString::to_string).collect();
+        let total = of.map(size).fold(0, u128::saturating_add);
+        (!shown.is_empty())
+            .then(|| format!("{name}: {used}/{total} allocated from {}", shown.join(", ")))
+    };
+    let families = [family("IPv4", ipv4.len(), true), family("IPv6", ipv6.len(), false)];
+    let status = match families.into_iter().flatten().collect::<Vec<_>>() {
+        none if none.is_empty() => "no range yet".to_owned(),
+        families => families.join(", "),
+    };
+    json!({"status": status, "ipv4": ipv4, "ipv6": ipv6, "allocations": allocations})
+}
+
+/// How many addresses of a range may be given out: its first and last are not.
+fn size(range: &IpNet) -> u128 {
+    let bits = u32::from(range.max_prefix_len() - range.prefix_len());
+    1u128.checked_shl(bits).map_or(u128::MAX, |all| if all > 2 { all - 2 } else { all })
 }
 
 /// What the API server says of itself.
-async fn kubernetes(parts: &Parts) -> Value {
+async fn kubernetes(parts: &Parts, required: bool) -> Value {
+    let fault = |why: String| {
+        // Whoever does not need it is told, and not alarmed.
+        json!({"state": if required { "Failure" } else { "Ok" }, "msg": why})
+    };
     match tokio::time::timeout(ASK, parts.client.apiserver_version()).await {
         Ok(Ok(version)) => json!({
             "state": "Ok",
             "msg": format!("{}.{} ({}) [{}]", version.major, version.minor, version.git_version, version.platform),
             "k8s-api-versions": versions(&parts.config),
         }),
-        Ok(Err(error)) => json!({"state": "Failure", "msg": error.to_string()}),
-        Err(_) => json!({"state": "Failure", "msg": "no answer within 2 s"}),
+        Ok(Err(error)) => fault(error.to_string()),
+        Err(_) => fault("no answer within 2 s".into()),
     }
 }
 
@@ -106,11 +221,63 @@ fn versions(config: &cilia_runtime::config::Config) -> Vec<&'static str> {
     kinds.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect()
 }
 
+/// Settings whose values are nobody's business.
+const SECRET: [&str; 3] = ["password", "token", "secret-key"];
+
 pub(super) async fn config(State(parts): State<Arc<Parts>>) -> Json<Value> {
+    let shown = |name: &str, value: String| {
+        let secret = SECRET.iter().any(|part| name.contains(part)) && !value.is_empty();
+        Value::from(if secret { "[masked]".to_owned() } else { value })
+    };
     let values: Map<String, Value> = parts
         .config
         .iter()
-        .map(|(name, value)| (name.to_owned(), Value::from(value.to_string())))
+        .map(|(name, value)| (name.to_owned(), shown(name, value.to_string())))
         .collect();
-    Json(json!({"spec": {"options": {}}, "status": {"daemonConfigurationMap": values}}))
+    let local = parts.nodes.local();
+    let routers = local.iter().flat_map(|node| &node.routers).map(ToString::to_string);
+    Json(json!({
+        "spec": {"options": {}},
+        "status": {
+            "daemonVersion": format!("{} {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH),
+            "nodeName": local.as_ref().map(|node| node.name.clone()),
+            "routers": routers.collect::<Vec<String>>(),
+            "datapathMode": "veth",
+            "realized": {"options": {}},
+            "immutable": {},
+            "kvstoreConfiguration": {
+                "type": parts.config.string("kvstore"),
+                "options": parts.config.map("kvstore-opt"),
+            },
+            "daemonConfigurationMap": values,
+        },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderMap;
+
+    use super::{Asked, size};
+
+    #[test]
+    fn headers_and_queries_ask_the_same() {
+        let mut headers = HeaderMap::new();
+        let asked = |query: &[(&str, &str)], headers: &HeaderMap| {
+            let query = query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            Asked::read(&query, headers)
+        };
+        assert_eq!(asked(&[], &headers), Ok(Asked { brief: false, require_kubernetes: true }));
+        assert!(asked(&[("brief", "true")], &headers).is_ok_and(|asked| asked.brief));
+        headers.insert("require-k8s-connectivity", "false".parse().expect("a value"));
+        assert!(asked(&[], &headers).is_ok_and(|asked| !asked.require_kubernetes));
+        assert!(asked(&[("brief", "maybe")], &headers).is_err());
+    }
+
+    #[test]
+    fn ranges_lose_their_ends() {
+        let sizes = ["10.0.0.0/24", "10.0.0.0/31", "fd00::/116", "::/0"]
+            .map(|range| size(&range.parse().expect("a range")));
+        assert_eq!(sizes, [254, 2, 4094, u128::MAX]);
+    }
 }

@@ -1,7 +1,9 @@
 //! The table of this node's endpoints, and the numbers that they have.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use std::time::SystemTime;
 
 use rand::RngExt as _;
 use tokio::sync::watch;
@@ -28,7 +30,12 @@ struct Table {
     by_pod: HashMap<PodKey, BTreeSet<(u64, u16)>>,
     /// The last one that came.
     sequence: u64,
+    /// The last states of each, oldest first. Up to 500 bytes an endpoint.
+    log: BTreeMap<u16, VecDeque<(SystemTime, EndpointState)>>,
 }
+
+/// States of an endpoint that are remembered.
+const REMEMBERED: usize = 32;
 
 impl Endpoints {
     /// Every endpoint, by number.
@@ -39,6 +46,11 @@ impl Endpoints {
     /// The endpoint of this number.
     pub fn get(&self, id: u16) -> Option<Arc<LocalEndpoint>> {
         self.read().by_id.get(&id)?.clone()
+    }
+
+    /// The last states of an endpoint and when it came into each, oldest first.
+    pub fn log(&self, id: u16) -> Vec<(SystemTime, EndpointState)> {
+        self.read().log.get(&id).into_iter().flatten().copied().collect()
     }
 
     /// The endpoint of this attachment (`container:interface`).
@@ -118,6 +130,13 @@ impl Endpoints {
         let mut table = self.write();
         let Some(Some(endpoint)) = table.by_id.remove(&id) else { return };
         let attachment = endpoint.attachment();
+        let log = table.log.entry(endpoint.id).or_default();
+        if log.back().is_none_or(|(_, last)| *last != endpoint.state) {
+            log.push_back((SystemTime::now(), endpoint.state));
+            if log.len() > REMEMBERED {
+                log.pop_front();
+            }
+        }
         if table.by_attachment.get(&attachment) == Some(&id) {
             table.by_attachment.remove(&attachment);
         }
@@ -128,6 +147,7 @@ impl Endpoints {
                 table.by_pod.remove(&key);
             }
         }
+        table.log.remove(&id);
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
     }

@@ -57,3 +57,12 @@ pub(crate) async fn api_server() -> cilia_runtime::testing::ApiServer {
     }
     server
 }
+
+/// A registry that knows these.
+pub(crate) fn registry(endpoints: Vec<LocalEndpoint>) -> super::Endpoints {
+    let registry = super::Endpoints::default();
+    for endpoint in endpoints {
+        registry.put(endpoint);
+    }
+    registry
+}

@@ -1,12 +1,17 @@
 //! Writes events as lines, as `cilium monitor` does, so that habits and greps carry over.
 
+use cilia_crds::NumericIdentity;
 use cilia_loader::event::{Matched, TraceReason};
 use cilia_loader::{Direction, Event as Datapath};
 
 use super::Event;
 
-/// The event's line.
-pub fn line(event: &Event) -> String {
+/// The event's line; with numbers, or with the names of identities that have one.
+pub fn line(event: &Event, numeric: bool) -> String {
+    let identity = |number: u32| match NumericIdentity(number).reserved_name() {
+        Some(name) if !numeric => name.to_owned(),
+        _ => number.to_string(),
+    };
     let packet =
         event.summary.as_ref().map_or_else(|| "[not an IP packet]".to_owned(), ToString::to_string);
     match &event.what {
@@ -16,8 +21,8 @@ pub fn line(event: &Event) -> String {
             drop.packet.hash,
             drop.destination_endpoint,
             drop.ifindex,
-            drop.source_identity,
-            drop.destination_identity,
+            identity(drop.source_identity),
+            identity(drop.destination_identity),
         ),
         Datapath::Trace(trace) => {
             let arrow = match trace.point {
@@ -43,8 +48,8 @@ pub fn line(event: &Event) -> String {
             format!(
                 "{arrow} flow {:#x} , identity {}->{} state {} ifindex {} orig-ip {original}: {packet}",
                 trace.packet.hash,
-                trace.source_identity,
-                trace.destination_identity,
+                identity(trace.source_identity),
+                identity(trace.destination_identity),
                 state(trace.reason),
                 trace.ifindex,
             )
@@ -62,7 +67,7 @@ pub fn line(event: &Event) -> String {
                  auth: disabled, match {}, {packet}",
                 verdict.packet.hash,
                 verdict.packet.endpoint,
-                verdict.remote_identity,
+                identity(verdict.remote_identity),
                 verdict.proto,
                 matched(verdict.matched),
             )

@@ -1,0 +1,148 @@
+//! Decides which operations of the API are allowed: those that `enable-cilium-api-server-access` names.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::StatusCode;
+use axum::routing::{MethodFilter, on};
+use cilia_runtime::config::{Config, Error};
+
+const FLAG: &str = "enable-cilium-api-server-access";
+
+/// The answer to an operation that is not allowed, with status 403.
+const DENIED: &str = "This API is administratively disabled. Contact your administrator for more details: \
+     enable-cilium-api-server-access does not name it.\n";
+
+/// Every operation by its name in the list of allowed ones.
+const OPERATIONS: [&str; 39] = [
+    "DeleteEndpoint",
+    "DeleteEndpointID",
+    "GetBgpPeers",
+    "GetBgpRoutePolicies",
+    "GetBgpRoutes",
+    "GetCgroupDumpMetadata",
+    "GetClusterNodes",
+    "GetConfig",
+    "GetEndpoint",
+    "GetEndpointID",
+    "GetEndpointIDConfig",
+    "GetEndpointIDHealthz",
+    "GetEndpointIDLabels",
+    "GetEndpointIDLog",
+    "GetFlows",
+    "GetFqdnCache",
+    "GetFqdnCacheID",
+    "GetFqdnNames",
+    "GetHealthz",
+    "GetIP",
+    "GetIdentity",
+    "GetIdentityEndpoints",
+    "GetIdentityID",
+    "GetLrp",
+    "GetMap",
+    "GetMapName",
+    "GetMapNameEvents",
+    "GetMetrics",
+    "GetMonitor",
+    "GetNodeIds",
+    "GetPolicy",
+    "GetPolicySelectors",
+    "GetPrefilter",
+    "GetService",
+    "PatchConfig",
+    "PatchEndpointID",
+    "PatchEndpointIDConfig",
+    "PatchEndpointIDLabels",
+    "PutEndpointID",
+];
+
+/// The names that the configuration allows; an error names a pattern that fits none.
+pub fn allowed(config: &Config) -> Result<Vec<&'static str>, Error> {
+    let mut allowed = Vec::new();
+    for pattern in config.strings(FLAG) {
+        let before = allowed.len();
+        allowed.extend(OPERATIONS.iter().copied().filter(|name| fits(pattern, name)));
+        if allowed.len() == before {
+            let choice =
+                format!("of {}, or a beginning of them followed by *", OPERATIONS.join(", "));
+            return Err(config.reject(FLAG, &choice));
+        }
+    }
+    Ok(allowed)
+}
+
+/// Whether a name is the pattern, or begins as one with a star at its end does.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
+}
+
+/// A router that refuses what is not allowed.
+pub(super) struct Guarded<S> {
+    router: Router<S>,
+    allowed: Vec<&'static str>,
+}
+
+impl<S: Clone + Send + Sync + 'static> Guarded<S> {
+    pub(super) fn new(allowed: Vec<&'static str>) -> Self {
+        Self { router: Router::new(), allowed }
+    }
+
+    /// Adds an operation.
+    pub(super) fn operation<H: Handler<T, S>, T: 'static>(
+        mut self,
+        name: &'static str,
+        method: MethodFilter,
+        path: &str,
+        handler: H,
+    ) -> Self {
+        debug_assert!(OPERATIONS.contains(&name), "{name}");
+        let route = if self.allowed.contains(&name) {
+            on(method, handler)
+        } else {
+            on(method, async || (StatusCode::FORBIDDEN, DENIED))
+        };
+        self.router = self.router.route(path, route);
+        self
+    }
+
+    /// Adds an operation that reads.
+    pub(super) fn get<H: Handler<T, S>, T: 'static>(
+        self,
+        name: &'static str,
+        path: &str,
+        handler: H,
+    ) -> Self {
+        self.operation(name, MethodFilter::GET, path, handler)
+    }
+
+    pub(super) fn router(self) -> Router<S> {
+        self.router
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cilia_runtime::config::{Config, Flags};
+
+    use super::{OPERATIONS, allowed};
+
+    #[test]
+    fn operations_are_allowed_by_name_or_beginning() {
+        let of = |list: &str| {
+            let args = [format!("--enable-cilium-api-server-access={list}")];
+            let config = Config::load(Flags::agent(), args, []).expect("settings");
+            allowed(&config).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("*").expect("all").len(), OPERATIONS.len());
+        assert_eq!(
+            of("GetHealthz,GetFqdn*").expect("some"),
+            ["GetHealthz", "GetFqdnCache", "GetFqdnCacheID", "GetFqdnNames"]
+        );
+        assert_eq!(of("").expect("none").len(), 0);
+        let error = of("GetHealth").expect_err("no such operation");
+        assert!(error.contains("GetHealthz"), "{error}");
+        assert!(OPERATIONS.is_sorted());
+    }
+}

@@ -1,0 +1,125 @@
+//! What is told of one endpoint besides itself.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+
+use super::super::Parts;
+use super::super::monitor::time;
+use super::{find, labels};
+use crate::endpoint::EndpointState;
+use crate::policy::EndpointView;
+
+/// Its states, the last one first.
+pub(in super::super) async fn log(
+    State(parts): State<Arc<Parts>>,
+    Path(id): Path<String>,
+) -> Response {
+    let endpoint = match find(&parts, &id) {
+        Ok(endpoint) => endpoint,
+        Err(answer) => return answer,
+    };
+    let states = parts.endpoints.log(endpoint.id);
+    let entry = |(moment, state): &(std::time::SystemTime, EndpointState)| {
+        let code = if *state == EndpointState::Invalid { "Failure" } else { "OK" };
+        json!({"timestamp": time(*moment), "code": code, "state": state, "message": message(*state)})
+    };
+    Json(states.iter().rev().map(entry).collect::<Vec<Value>>()).into_response()
+}
+
+fn message(state: EndpointState) -> &'static str {
+    match state {
+        EndpointState::Creating => "Being set up",
+        EndpointState::WaitingForIdentity => "Waiting for the identity of its labels",
+        EndpointState::NotReady => "Not ready",
+        EndpointState::WaitingToRegenerate => "Waiting for its policy",
+        EndpointState::Regenerating => "Its policy is being put in place",
+        EndpointState::Restoring => "Taken over from a former agent",
+        EndpointState::Ready => "Its policy is in place",
+        EndpointState::Disconnecting => "Being taken off the network",
+        EndpointState::Disconnected => "Off the network",
+        EndpointState::Invalid => "It can't be used",
+    }
+}
+
+pub(in super::super) async fn healthz(
+    State(parts): State<Arc<Parts>>,
+    Path(id): Path<String>,
+) -> Response {
+    let endpoint = match find(&parts, &id) {
+        Ok(endpoint) => endpoint,
+        Err(answer) => return answer,
+    };
+    let view = parts.enforcer.view().borrow().clone();
+    let policy = view.endpoints.iter().find(|policy| policy.id == endpoint.id);
+    Json(health(endpoint.state, policy)).into_response()
+}
+
+fn health(state: EndpointState, policy: Option<&EndpointView>) -> Value {
+    let base = match state {
+        EndpointState::Ready => "OK",
+        EndpointState::Creating | EndpointState::WaitingForIdentity | EndpointState::NotReady => {
+            "Bootstrap"
+        }
+        EndpointState::Invalid => "Failure",
+        _ => "Pending",
+    };
+    let gone = matches!(state, EndpointState::Disconnecting | EndpointState::Disconnected);
+    let enforced = match policy {
+        Some(policy) if policy.error.is_some() => "Failure",
+        Some(_) => base,
+        None if base == "OK" => "Pending",
+        None => base,
+    };
+    let overall = if base == "OK" { enforced } else { base };
+    json!({"overallHealth": overall, "bpf": base, "policy": enforced, "connected": !gone})
+}
+
+pub(in super::super) async fn get_labels(
+    State(parts): State<Arc<Parts>>,
+    Path(id): Path<String>,
+) -> Response {
+    let endpoint = match find(&parts, &id) {
+        Ok(endpoint) => endpoint,
+        Err(answer) => return answer,
+    };
+    let relevant = labels(&endpoint.labels);
+    // Kubernetes' labels that make no identity.
+    let all = endpoint.pod_labels.iter().map(|(key, value)| format!("k8s:{key}={value}"));
+    let derived: Vec<String> = all.filter(|label| !relevant.contains(label)).collect();
+    Json(json!({
+        "spec": {"user": []},
+        "status": {
+            "realized": {"user": []},
+            "security-relevant": relevant,
+            "derived": derived,
+            "disabled": [],
+        },
+    }))
+    .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::health;
+    use crate::endpoint::EndpointState;
+
+    #[test]
+    fn an_endpoint_is_as_well_as_its_state() {
+        let cases = [
+            (EndpointState::Ready, "Pending", true),
+            (EndpointState::WaitingForIdentity, "Bootstrap", true),
+            (EndpointState::Regenerating, "Pending", true),
+            (EndpointState::Disconnecting, "Pending", false),
+            (EndpointState::Invalid, "Failure", true),
+        ];
+        for (state, overall, connected) in cases {
+            let health = health(state, None);
+            assert_eq!(health["overallHealth"], overall, "{state:?}");
+            assert_eq!(health["connected"], connected, "{state:?}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The kernel's maps: which there are, what they hold, and what changes in them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use cilia_loader::Datapath;
+use cilia_loader::maps::names;
+use futures::stream;
+use serde_json::{Value, json};
+
+use super::monitor::{Listeners, time};
+use super::{Parts, bpf, failed, not_found};
+
+/// Maps that are listed, whether the agent owns their entries, and the members of an entry that
+/// are its key. What the programs own may be large and is read only when it is asked for.
+const MAPS: &[(&str, bool, &[&str])] = &[
+    (names::BLOCK4, true, &["cidr"]),
+    (names::BLOCK6, true, &["cidr"]),
+    (names::CT_TCP4, false, CONNECTION),
+    (names::CT_TCP6, false, CONNECTION),
+    (names::CT_ANY4, false, CONNECTION),
+    (names::CT_ANY6, false, CONNECTION),
+    (names::IPCACHE, true, &["cidr"]),
+    (names::LB4_BACKENDS, true, &["id"]),
+    (names::LB6_BACKENDS, true, &["id"]),
+    (names::LB4_REVERSE_NAT, true, &["id"]),
+    (names::LB6_REVERSE_NAT, true, &["id"]),
+    (names::LB4_SERVICES, true, SERVICE),
+    (names::LB6_SERVICES, true, SERVICE),
+    (names::LXC, true, &["ip"]),
+    (names::METRICS, false, &["reason", "direction"]),
+    (names::POLICY_MAPS, true, &["endpoint"]),
+    (names::POLICY_OPTIONS, true, &["endpoint"]),
+];
+const CONNECTION: &[&str] =
+    &["proto", "direction", "source", "source_port", "destination", "destination_port"];
+const SERVICE: &[&str] = &["ip", "port", "proto", "slot", "scope"];
+const POLICY: &[&str] = &["egress", "identity", "proto", "port", "port_prefix"];
+
+/// How often a map is read whose changes somebody follows.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) async fn list(State(parts): State<Arc<Parts>>) -> Response {
+    let datapath = Arc::clone(&parts.datapath);
+    let listed = tokio::task::spawn_blocking(move || {
+        let policies = datapath.policies().unwrap_or_default();
+        let policies =
+            policies.into_iter().map(|id| (format!("{}{id:05}", names::POLICY_PREFIX), true));
+        let fixed = MAPS.iter().map(|(name, owned, _)| ((*name).to_owned(), *owned));
+        let show = |(name, owned): (String, bool)| {
+            let read = if owned { bpf::read(&datapath, &name) } else { None };
+            let (entries, errors) = match read {
+                Some(Ok(entries)) => (entries.len(), 0),
+                Some(Err(_)) => (0, 1),
+                None => (0, 0),
+            };
+            json!({"name": name, "path": path(&name), "num-entries": entries, "num-errors": errors,
+                "cache-enabled": owned})
+        };
+        fixed.chain(policies).map(show).collect::<Vec<_>>()
+    });
+    match listed.await {
+        Ok(maps) => Json(json!({"maps": maps})).into_response(),
+        Err(_) => not_found("the maps could not be read".into()),
+    }
+}
+
+pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(name): Path<String>) -> Response {
+    match entries(&parts.datapath, &name).await {
+        Ok(entries) => {
+            let cache = |entry: &Value| {
+                let (key, value) = texts(&name, entry);
+                json!({"key": key, "value": value, "desired-action": "sync", "last-error": ""})
+            };
+            let cache: Vec<Value> = entries.iter().map(cache).collect();
+            Json(json!({"name": name, "path": path(&name), "entries": entries, "cache": cache}))
+                .into_response()
+        }
+        Err(answer) => answer,
+    }
+}
+
+/// Changes from now on, a JSON object in a line each: the map is read again and again while
+/// somebody listens, and costs nothing otherwise.
+pub(super) async fn events(
+    State(parts): State<Arc<Parts>>,
+    Extension(listeners): Extension<Listeners>,
+    Path(name): Path<String>,
+) -> Response {
+    let Some(place) = listeners.place() else { return Listeners::full() };
+    let known = match entries(&parts.datapath, &name).await {
+        Ok(entries) => by_key(&name, &entries),
+        Err(answer) => return answer,
+    };
+    let start = (parts, name, known, place);
+    let lines = stream::unfold(start, |(parts, name, known, place)| async move {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = by_key(&name, &entries(&parts.datapath, &name).await.ok()?);
+            let changes = changes(&known, &now);
+            if changes.is_empty() {
+                continue;
+            }
+            let moment = time(std::time::SystemTime::now());
+            let line = |(action, key, value): &(&str, &String, &String)| {
+                let event = json!({"timestamp": moment, "action": action, "key": key, "value": value,
+                    "desired-action": "sync", "last-error": ""});
+                format!("{event}\n")
+            };
+            let text: String = changes.iter().map(line).collect();
+            return Some((
+                Ok::<_, std::convert::Infallible>(Bytes::from(text)),
+                (parts, name, now, place),
+            ));
+        }
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+/// What a map holds, or the answer why not.
+async fn entries(datapath: &Arc<Datapath>, name: &str) -> Result<Vec<Value>, Response> {
+    let (datapath, asked) = (Arc::clone(datapath), name.to_owned());
+    // A large map takes a while to read.
+    let read = tokio::task::spawn_blocking(move || bpf::read(&datapath, &asked)).await;
+    match read {
+        Ok(Some(Ok(entries))) => Ok(entries),
+        Ok(Some(Err(error))) => Err(failed(&error)),
+        Ok(None) => Err(not_found(format!("no map {name}"))),
+        Err(_) => Err(not_found(format!("map {name} could not be read"))),
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("/sys/fs/bpf/tc/globals/{name}")
+}
+
+type Texts = BTreeMap<String, String>;
+
+fn by_key(name: &str, entries: &[Value]) -> Texts {
+    entries.iter().map(|entry| texts(name, entry)).collect()
+}
+
+/// What is different, and how; removals last.
+fn changes<'a>(before: &'a Texts, now: &'a Texts) -> Vec<(&'static str, &'a String, &'a String)> {
+    let set = now.iter().filter(|(key, value)| before.get(*key) != Some(value));
+    let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
+    set.map(|(key, value)| ("update", key, value))
+        .chain(gone.map(|(key, value)| ("delete", key, value)))
+        .collect()
+}
+
+/// An entry's key and value as texts: the members of a key by their values, the others by name.
+fn texts(map: &str, entry: &Value) -> (String, String) {
+    let known = MAPS.iter().find(|(name, ..)| *name == map).map(|(.., key)| *key);
+    let key = known.unwrap_or(POLICY);
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let members = entry.as_object().into_iter().flatten();
+    let shown: Vec<String> = key.iter().map(|name| text(&entry[*name])).collect();
+    let rest: Vec<String> = members
+        .filter(|(name, value)| !key.contains(&name.as_str()) && !value.is_null())
+        .map(|(name, value)| format!("{name}={}", text(value)))
+        .collect();
+    (shown.join(" "), rest.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::{changes, texts};
+
+    #[test]
+    fn entries_as_texts() {
+        let entry =
+            json!({"cidr": "10.0.0.1/32", "identity": 2, "encryptkey": 0, "tunnelendpoint": null});
+        let want = ("10.0.0.1/32".to_owned(), "identity=2 encryptkey=0".to_owned());
+        assert_eq!(texts("cilium_ipcache_v2", &entry), want);
+        let entry = json!({"deny": true, "egress": false, "identity": 7, "proto": 6, "port": 80, "port_prefix": 16});
+        assert_eq!(texts("cilium_policy_v2_00007", &entry).0, "false 7 6 80 16");
+    }
+
+    #[test]
+    fn changes_are_told_once() {
+        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let (before, now) = (
+            map(&[("a", "1"), ("b", "1"), ("c", "1")]),
+            map(&[("b", "2"), ("c", "1"), ("d", "1")]),
+        );
+        let found: Vec<(&str, &str, &str)> = changes(&before, &now)
+            .into_iter()
+            .map(|(action, key, value)| (action, key.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(found, [("update", "b", "2"), ("update", "d", "1"), ("delete", "a", "1")]);
+        assert!(changes(&now, &now).is_empty());
+    }
+}

@@ -1,9 +1,10 @@
-//! Asks an endpoint's policy about a packet: Cilium's two lookups, for the peer and for anybody; and a
-//! third, for the ipBlocks that name the peer's address, when these two find nothing.
+//! Asks an endpoint's policy about a packet: Cilium's two lookups, for the peer and for anybody. Where
+//! they find nothing, the block of the peer's address is asked for (rules that mean addresses,
+//! whoever has them), and then the two again for what counts after such rules.
 
 use cilia_maps::config::NodeConfig;
-use cilia_maps::policy::{PolicyEntry, PolicyKey, matched, options};
-use cilia_maps::{identity, reason};
+use cilia_maps::policy::{PolicyEntry, PolicyKey, WEAK, matched, options};
+use cilia_maps::reason;
 
 use crate::icmp::{FRAG_NEEDED, UNREACHABLE};
 use crate::parse::{ICMP, ICMPV6};
@@ -18,8 +19,10 @@ pub const INGRESS: u8 = 0;
 pub const EGRESS: u8 = 1;
 /// What [`decide`] says of a packet that may pass.
 const ALLOWED: u32 = 0;
-/// Where an identity's scope begins: 0 is the whole cluster's.
-const SCOPE_SHIFT: u32 = 24;
+/// What [`asked`] says if there is no entry.
+const NOTHING: u32 = u32::MAX;
+/// The identity of entries for every peer.
+const ANYBODY: u32 = 0;
 /// Prefix of an entry for all ports of a protocol.
 const PROTOCOL_BITS: u32 = 8;
 
@@ -89,8 +92,9 @@ fn account(s: &mut Scratch, direction: u32, len: u32) -> u32 {
     0
 }
 
-/// The drop reason, or [`ALLOWED`].
-#[inline(never)]
+/// The drop reason, or [`ALLOWED`]: by the peer's identity; else by the block of its address; else by
+/// what is said of it after that.
+#[inline(always)]
 fn decide(s: &mut Scratch, direction: u32, peer: u32) -> u32 {
     s.policy.cookie = 0;
     s.policy.matched = matched::NONE;
@@ -99,65 +103,62 @@ fn decide(s: &mut Scratch, direction: u32, peer: u32) -> u32 {
         ICMP | ICMPV6 => u16::from(s.icmp_type).to_be(),
         _ => s.flow.dport,
     };
+    s.policy_key.prefix_len = PolicyKey::FULL_BITS;
+    s.policy_key.data.egress = direction as u8;
+    s.policy_key.data.protocol = s.policy.proto;
+    s.policy_key.data.dport = s.policy.dport;
+    let by_identity = asked(s, peer, ANYBODY);
+    if by_identity != NOTHING {
+        return by_identity;
+    }
+    let block = block(s, direction);
+    if block != 0 {
+        let by_address = asked(s, block, ANYBODY);
+        if by_address != NOTHING {
+            return by_address;
+        }
+    }
+    match asked(s, peer | WEAK, ANYBODY | WEAK) {
+        NOTHING => reason::POLICY.into(),
+        said => said,
+    }
+}
+
+/// The drop reason, [`ALLOWED`], or [`NOTHING`], by the entries of one identity and of everybody.
+#[inline(never)]
+fn asked(s: &mut Scratch, peer: u32, anybody: u32) -> u32 {
     let id = u32::from(s.endpoint);
     let Some(map) = maps::get(&maps::POLICY, &raw const id) else {
         return reason::EP_NOT_READY.into();
     };
     // The outer map's value is the inner map itself, as far as the kernel is concerned.
-    s.policy_key.prefix_len = PolicyKey::FULL_BITS;
-    s.policy_key.data.egress = direction as u8;
-    s.policy_key.data.protocol = s.policy.proto;
-    s.policy_key.data.dport = s.policy.dport;
     s.policy_key.data.sec_label = peer;
     let of_peer = maps::get_inner(map, (&raw const s.policy_key).cast());
     if let Some(entry) = of_peer
         && entry.denies()
     {
-        return judge(s, entry, true);
+        return judge(s, entry, peer, true);
     }
-    s.policy_key.data.sec_label = 0;
+    s.policy_key.data.sec_label = anybody;
     let of_anybody = maps::get_inner(map, (&raw const s.policy_key).cast());
     match (of_peer, of_anybody) {
-        (None, None) => {
-            let block = block(s, direction, peer);
-            if block == 0 {
-                return reason::POLICY.into();
-            }
-            s.policy_key.data.sec_label = block;
-            match maps::get_inner(map, (&raw const s.policy_key).cast()) {
-                Some(entry) => judge(s, entry, true),
-                None => reason::POLICY.into(),
-            }
-        }
-        (Some(entry), None) => {
-            s.policy_key.data.sec_label = peer;
-            judge(s, entry, true)
-        }
-        (None, Some(entry)) => judge(s, entry, false),
-        (Some(peer_entry), Some(anybody)) => {
-            if anybody_wins(peer_entry, anybody) {
-                judge(s, anybody, false)
+        (None, None) => NOTHING,
+        (Some(entry), None) => judge(s, entry, peer, true),
+        (None, Some(entry)) => judge(s, entry, anybody, false),
+        (Some(own), Some(entry)) => {
+            if anybody_wins(own, entry) {
+                judge(s, entry, anybody, false)
             } else {
-                s.policy_key.data.sec_label = peer;
-                judge(s, peer_entry, true)
+                judge(s, own, peer, true)
             }
         }
     }
 }
 
-/// The identity of the ipBlocks that name the peer's address, 0 without one.
-///
-/// Prefixes of peers outside have their identity in the ipcache; a pod's identity is of its labels, and
-/// says nothing of its address. Nodes are no peers of ipBlocks.
+/// The block that the peer's address is in, 0 without one: which prefixes that rules mean, whoever has
+/// the address, hold it.
 #[inline(always)]
-fn block(s: &mut Scratch, direction: u32, peer: u32) -> u32 {
-    let is_node = matches!(
-        peer,
-        identity::HOST | identity::REMOTE_NODE | identity::KUBE_APISERVER | identity::INGRESS
-    );
-    if is_node || peer >> SCOPE_SHIFT != 0 {
-        return 0;
-    }
+fn block(s: &mut Scratch, direction: u32) -> u32 {
     let address = if direction == u32::from(EGRESS) { s.daddr } else { s.saddr };
     let found = if s.v6() {
         s.block6_key.prefix_len = 128;
@@ -180,9 +181,9 @@ fn anybody_wins(peer: &PolicyEntry, anybody: &PolicyEntry) -> bool {
 }
 
 #[inline(always)]
-fn judge(s: &mut Scratch, entry: &PolicyEntry, peer: bool) -> u32 {
+fn judge(s: &mut Scratch, entry: &PolicyEntry, label: u32, peer: bool) -> u32 {
     s.policy.cookie = entry.cookie;
-    s.policy.label = if peer { s.policy_key.data.sec_label } else { 0 };
+    s.policy.label = label;
     s.policy.bits = entry.lpm_prefix_length().into();
     s.policy.matched = match (peer, entry.lpm_prefix_length()) {
         (true, 0) => matched::L3_ONLY,

@@ -28,6 +28,9 @@ impl PolicyKey {
     pub const FULL_BITS: u32 = 64;
 }
 
+/// Bit of `sec_label` in keys that count only after those of blocks.
+pub const WEAK: u32 = 1 << 31;
+
 /// Value of `cilium_policy_v2_NNNNN`: LPM trie, 12 bytes, 16384 entries by default; one map per
 /// endpoint, reached through `cilium_policy_maps` (`HASH_OF_MAPS`, key u32 endpoint id, 65535
 /// entries); owner: the agent's `policy`.

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use cilia_loader::event::Matched;
+use cilia_loader::maps::policy::WEAK;
 use cilia_loader::maps::reason;
 use cilia_loader::{EndpointOptions, Hook, NodeConfig, PolicyKey, PolicyStats};
 
 use crate::bench::{
-    A, A4, A6, B, B4, B6, Bench, ID_A, ID_B, ID_REMOTE, PASS, REDIRECT, REMOTE4, VIP4, WORLD4, ip,
+    A, A4, A6, B, B4, B6, Bench, ID_A, ID_B, ID_REMOTE, PASS, REDIRECT, REMOTE4, VIP4, WORLD4,
+    WORLD6, ip,
 };
 use crate::packet::{Packet, SCTP, TCP, UDP};
 
@@ -57,7 +59,7 @@ fn an_ip_block_lets_pods_in_by_their_address() {
 }
 
 #[test]
-fn an_ip_block_is_about_pods_and_the_world_but_not_about_nodes() {
+fn an_ip_block_means_addresses_whoever_has_them() {
     let bench = Bench::new();
     let table = bench.datapath.blocks();
     table.upsert(&(ip("0.0.0.0"), 0), &BLOCK).unwrap();
@@ -65,13 +67,31 @@ fn an_ip_block_is_about_pods_and_the_world_but_not_about_nodes() {
     let to = |to: &str| bench.verdict(&Packet::new(TCP, A4, to));
     assert_eq!(to(REMOTE4), Ok(PASS), "a pod elsewhere");
     assert_eq!(to(WORLD4), Ok(PASS), "the world");
-    for (address, identity) in
-        [("192.168.0.2", 6), ("192.168.0.3", 7), ("192.168.0.4", 0x0200_0001)]
-    {
-        let node = cilia_loader::RemoteEndpoint { identity, ..Default::default() };
-        bench.datapath.ipcache().upsert(&(ip(address), 32), &node).unwrap();
-        assert_eq!(to(address), Err(reason::POLICY), "{identity}");
-    }
+    let node = cilia_loader::RemoteEndpoint { identity: 6, ..Default::default() };
+    bench.datapath.ipcache().upsert(&(ip("192.168.0.2"), 32), &node).unwrap();
+    assert_eq!(to("192.168.0.2"), Ok(PASS), "a node");
+    assert_eq!(bench.verdict(&Packet::new(TCP, A6, WORLD6)), Err(reason::POLICY));
+}
+
+#[test]
+fn what_counts_after_blocks_is_asked_last() {
+    let bench = Bench::new();
+    bench.datapath.blocks().upsert(&(ip(REMOTE4), 32), &BLOCK).unwrap();
+    let port = |identity, port| PolicyKey::port(identity, true, TCP, port);
+    bench.rule(A, port(ID_REMOTE | WEAK, 80), true);
+    bench.rule(A, port(WEAK, 81), false);
+    bench.rule(A, PolicyKey::all(ID_REMOTE | WEAK, true), false);
+    let to = |dport| bench.verdict(&Packet { dport, ..Packet::new(TCP, A4, REMOTE4) });
+    assert_eq!((to(80), to(81), to(82)), (Err(reason::POLICY_DENY), Ok(PASS), Ok(PASS)));
+    // The block's own word comes first, whichever it is.
+    bench.rule(A, port(BLOCK, 80), false);
+    bench.rule(A, port(BLOCK, 82), true);
+    assert_eq!((to(80), to(81), to(82)), (Ok(PASS), Ok(PASS), Err(reason::POLICY_DENY)));
+    // And before that, what is said of the identity, or of everybody.
+    bench.rule(A, PolicyKey { proto: TCP, ..PolicyKey::all(ID_REMOTE, true) }, false);
+    assert_eq!((to(80), to(82)), (Ok(PASS), Ok(PASS)));
+    bench.rule(A, port(0, 80), true);
+    assert_eq!(to(80), Err(reason::POLICY_DENY));
 }
 
 #[test]

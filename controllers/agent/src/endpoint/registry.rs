@@ -91,6 +91,17 @@ impl Endpoints {
         Some(id)
     }
 
+    /// Adds an endpoint, for tests of other parts.
+    #[cfg(test)]
+    pub fn put_for_test(&self, endpoint: LocalEndpoint) {
+        self.put(endpoint);
+    }
+
+    /// Keeps a number from all endpoints to come: it means the node itself.
+    pub fn reserve(&self, id: u16) {
+        self.write().by_id.entry(id).or_insert(None);
+    }
+
     /// The place in time of an endpoint that comes now.
     pub(super) fn next_sequence(&self) -> u64 {
         let mut table = self.write();
@@ -119,6 +130,13 @@ impl Endpoints {
         table.sequence = table.sequence.max(endpoint.sequence);
         let of_pod = table.by_pod.entry(endpoint.key()).or_default();
         of_pod.insert((endpoint.sequence, endpoint.id));
+        let log = table.log.entry(endpoint.id).or_default();
+        if log.back().is_none_or(|(_, last)| *last != endpoint.state) {
+            log.push_back((SystemTime::now(), endpoint.state));
+            if log.len() > REMEMBERED {
+                log.pop_front();
+            }
+        }
         table.by_id.insert(endpoint.id, Some(Arc::clone(&endpoint)));
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
@@ -129,14 +147,8 @@ impl Endpoints {
     pub(super) fn remove(&self, id: u16) {
         let mut table = self.write();
         let Some(Some(endpoint)) = table.by_id.remove(&id) else { return };
+        table.log.remove(&id);
         let attachment = endpoint.attachment();
-        let log = table.log.entry(endpoint.id).or_default();
-        if log.back().is_none_or(|(_, last)| *last != endpoint.state) {
-            log.push_back((SystemTime::now(), endpoint.state));
-            if log.len() > REMEMBERED {
-                log.pop_front();
-            }
-        }
         if table.by_attachment.get(&attachment) == Some(&id) {
             table.by_attachment.remove(&attachment);
         }
@@ -147,7 +159,6 @@ impl Endpoints {
                 table.by_pod.remove(&key);
             }
         }
-        table.log.remove(&id);
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
     }

@@ -151,13 +151,13 @@ impl Settings {
     /// Reads the flags for the node of this name.
     pub fn read(node_name: &str, flags: &Flags) -> anyhow::Result<Self> {
         let node = node::Config::read(node_name, flags)?;
+        crate::api::allowed(flags)?;
         let cluster_id = number::<u32>(flags, "cluster-id")?;
         let health_host = if node.ipv4 { "127.0.0.1" } else { "[::1]" };
         let policy = policy(flags)?;
         Ok(Self {
             identities: identities(cluster_id, flags)?,
             filter: Arc::new(filter(flags)?),
-        crate::api::allowed(flags)?;
             kinds: Kinds {
                 cilium: flags.bool("enable-cilium-network-policy"),
                 clusterwide: flags.bool("enable-cilium-clusterwide-network-policy"),

@@ -224,6 +224,7 @@ impl Agent {
             bus: bus.clone(),
         }));
         let plugin = cni::Server::new(readiness.clone());
+        let disconnecting = api::disconnect::router(&flags, endpoints.clone(), plugin.clone());
         let parts = api::Parts {
             config: flags,
             readiness: readiness.clone(),
@@ -231,7 +232,6 @@ impl Agent {
             endpoints,
             identities,
             nodes,
-        let disconnecting = api::disconnect::router(&flags, endpoints.clone(), plugin.clone());
             ipcache: cache,
             enforcer,
             services,

@@ -7,6 +7,10 @@ is never there twice.
 # Identities and endpoints
 identity-allocation-mode: {{ $v.identityAllocationMode }}
 identity-management-mode: {{ $v.identityManagementMode }}
+{{- with $v.identityChangeGracePeriod }}
+identity-change-grace-period: {{ . | quote }}
+{{- end }}
+enable-well-known-identities: {{ $v.wellKnownIdentities.enabled }}
 identity-heartbeat-timeout: {{ $v.operator.identityHeartbeatTimeout }}
 identity-gc-interval: {{ $v.operator.identityGCInterval }}
 cilium-endpoint-gc-interval: {{ $v.operator.endpointGCInterval }}

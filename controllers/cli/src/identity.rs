@@ -1,5 +1,7 @@
 //! `cilia identity`.
 
+pub(crate) mod advise;
+
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
@@ -24,6 +26,8 @@ pub(crate) enum Command {
         /// Its number
         id: u32,
     },
+    /// Which labels make identities multiply, and the setting that leaves them out
+    Advise(advise::Arguments),
 }
 
 /// The labels of every identity, by number.
@@ -43,6 +47,8 @@ pub(crate) async fn run(
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
     let (identities, only) = match command {
+        // That needs all identities, not an agent.
+        Command::Advise(_) => return Ok(()),
         Command::List { labels, endpoints: true } => {
             return of_endpoints(agent, labels, format).await;
         }

@@ -9,12 +9,14 @@ extern crate cilia_cli;
 mod access;
 mod agent;
 mod bpf;
+mod build_config;
 mod cluster;
 mod config;
 mod endpoint;
 mod feature;
 mod identity;
 mod ip;
+mod kvstore;
 mod map;
 mod metrics;
 mod monitor;
@@ -26,6 +28,8 @@ mod service;
 mod status;
 mod sysdump;
 mod version;
+#[cfg(test)]
+mod workstation_tests;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -94,12 +98,16 @@ enum Command {
     /// The agent's metrics
     #[command(subcommand)]
     Metrics(metrics::Command),
+    /// Keys of etcd
+    Kvstore(kvstore::Arguments),
     /// Encryption between nodes
     #[command(subcommand)]
     Encrypt(feature::Encrypt),
     /// BGP
     #[command(subcommand)]
     Bgp(feature::Bgp),
+    /// Puts an agent's settings together from ConfigMap, CiliumNodeConfigs and node
+    BuildConfig(build_config::Arguments),
     /// Collects what it takes to find a fault into one file
     Sysdump(sysdump::Arguments),
     /// The versions of this program and of the agent
@@ -150,7 +158,12 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Relay => relay::run(access.host.as_deref().unwrap_or(SOCKET))?,
         Command::Status(arguments) => return status::run(&access, arguments, format).await,
         Command::Monitor(arguments) => return monitor::run(&access, arguments, format).await,
+        Command::Kvstore(arguments) => kvstore::run(&access, arguments, format).await?,
+        Command::BuildConfig(arguments) => build_config::run(&access, arguments).await?,
         Command::Sysdump(arguments) => return sysdump::run(&access, arguments).await,
+        Command::Identity(identity::Command::Advise(arguments)) => {
+            identity::advise::run(&access, arguments, format).await?;
+        }
         Command::Version(arguments) => return version::run(&access, arguments, format).await,
         _ => {
             let reach = access.reach().await?;

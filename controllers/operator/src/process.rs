@@ -46,7 +46,7 @@ pub(crate) async fn run(
     let lease_client = Settings {
         user_agent: format!("{} leader-election", ordinary.user_agent),
         limits: None,
-        timeout: election.request_timeout(),
+        timeout: election.renew_deadline,
         retry: false,
         leadership: None,
     };

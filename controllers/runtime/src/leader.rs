@@ -1,9 +1,14 @@
 //! Decides which replica works: the one that holds the Lease, and for how long it may believe so.
 //!
 //! Interoperates with client-go's holders. A standby watches the Lease instead of polling it, so it
-//! takes over at once when the leader stops cleanly. Every write carries the Lease's
-//! resourceVersion. A leader counts its right to lead from before it sent its last good renewal, so it
-//! always ends before others may take the Lease.
+//! takes over at once when the leader stops cleanly, and in the moment in which the Lease of one that
+//! was killed ends. Every write carries the Lease's resourceVersion. A leader counts its right to lead
+//! from before it sent its last good renewal, so it always ends before others may take the Lease.
+//!
+//! A slow API server is waited for: a renewal without an answer is not given up, but accompanied by
+//! another one after half the retry period. Each is on a connection of its own, so one that hangs holds
+//! up no other. So a leader survives answers that take almost half the renew deadline each: a renewal
+//! counts from when it was sent, and the next one needs its answer.
 
 mod leadership;
 mod record;
@@ -13,10 +18,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -28,6 +34,8 @@ use record::{Seen, Turn};
 
 /// How long what is under way may take to end after a stop, before the Lease is given up.
 const LAST_WORK: Duration = Duration::from_millis(1200);
+/// A candidate that was too slow looks again after this time.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// How long giving up the Lease may take.
 const RELEASE: Duration = Duration::from_millis(700);
 
@@ -64,7 +72,16 @@ enum Failure {
     #[error("changed meanwhile")]
     Conflict,
     #[error("{0}")]
-    Request(#[from] kube::Error),
+    Request(kube::Error),
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
+            error => Self::Request(error),
+        }
+    }
 }
 
 impl Failure {
@@ -170,12 +187,21 @@ impl Elector {
                     None => {}
                 },
                 () = sleep_until(wake) => {
-                    try_at = Instant::now() + self.settings.retry_period;
-                    match self.look_and_take(&mut seen).await {
+                    let now = Instant::now();
+                    try_at = now + self.settings.retry_period;
+                    // The version guards the write: who knows the Lease need not ask before.
+                    let free = known && seen.as_ref().is_none_or(|seen| self.may_take(seen));
+                    let taken = if free {
+                        self.take(seen.as_ref()).await.map(Some)
+                    } else {
+                        self.look_and_take(&mut seen).await
+                    };
+                    match taken {
                         Ok(Some(acquired)) => return acquired,
                         Ok(None) => (known, failing) = (true, None),
                         Err(Failure::Conflict) => {
-                            failing = None;
+                            // Who was faster is not known yet, or the watch is behind.
+                            (known, failing, try_at) = (false, None, now + AFTER_CONFLICT);
                             debug!(lease = %self.lease(), "another was faster");
                         }
                         Err(error) => {
@@ -197,66 +223,84 @@ impl Elector {
             .within(self.leases.get_opt(&self.settings.name))
             .await?
             .map(|lease| read(seen.as_ref(), lease));
-        let now = Instant::now().into_std();
-        if seen.as_ref().is_some_and(|seen| seen.turn(&self.settings.identity, now) != Turn::Take) {
+        if seen.as_ref().is_some_and(|seen| !self.may_take(seen)) {
             return Ok(None);
         }
+        self.take(seen.as_ref()).await.map(Some)
+    }
+
+    fn may_take(&self, seen: &Seen) -> bool {
+        seen.turn(&self.settings.identity, Instant::now().into_std()) == Turn::Take
+    }
+
+    /// Takes the Lease as it was `seen`.
+    async fn take(&self, seen: Option<&Seen>) -> Result<(Leadership, Seen), Failure> {
         let sent = Instant::now();
-        let cut_off = seen.as_ref().is_some_and(Seen::is_held);
-        let ours = self.write(seen.as_ref()).await?;
-        self.leadership.set_cut_off(cut_off);
+        let ours = self.within(self.write(seen)).await?;
+        self.leadership.set_cut_off(seen.is_some_and(Seen::is_held));
         self.leadership.extend(sent + self.settings.renew_deadline);
-        Ok(Some((self.leadership.clone(), ours)))
+        Ok((self.leadership.clone(), ours))
     }
 
     /// Renews the Lease until that fails for too long.
     async fn keep(&self, leadership: &Leadership, seen: &mut Seen) -> Error {
-        let mut cause = "none".to_string();
+        let not_renewed = |cause: &str| Error::NotRenewed {
+            lease: self.lease(),
+            deadline: self.settings.renew_deadline,
+            cause: cause.to_owned(),
+        };
+        let mut cause = Failure::Timeout.to_string();
+        let mut tries = FuturesUnordered::new();
+        let mut next = Instant::now() + self.settings.retry_period;
         loop {
-            let next = Instant::now() + self.settings.retry_period;
-            sleep_until(next.min(leadership.deadline())).await;
-            // After a freeze the deadline is over although no renewal failed.
-            if !leadership.held() {
-                let deadline = self.settings.renew_deadline;
-                return Error::NotRenewed { lease: self.lease(), deadline, cause };
-            }
-            let sent = Instant::now();
-            match timeout_at(leadership.deadline(), self.renew(seen)).await {
-                Ok(Ok(())) => leadership.extend(sent + self.settings.renew_deadline),
-                Ok(Err(Lost::Taken(holder))) => {
+            let ended = tokio::select! {
+                biased;
+                // Also after a freeze, though no renewal failed.
+                () = sleep_until(leadership.deadline()) => return not_renewed(&cause),
+                Some(ended) = tries.next(), if !tries.is_empty() => ended,
+                () = sleep_until(next) => {
+                    let (sent, seen) = (Instant::now(), seen.clone());
+                    next = sent + self.settings.retry_period / 2;
+                    tries.push(async move { (sent, self.renew(seen).await) });
+                    continue;
+                }
+            };
+            match ended {
+                (sent, Ok(ours)) => {
+                    leadership.extend(sent + self.settings.renew_deadline);
+                    *seen = ours;
+                    // Those under way are about a version of the past.
+                    tries.clear();
+                    next = Instant::now().max(sent + self.settings.retry_period);
+                }
+                (_, Err(Lost::Taken(holder))) => {
                     return Error::Taken { lease: self.lease(), holder };
                 }
-                Ok(Err(Lost::NotNow(error))) => {
+                (_, Err(Lost::NotNow(error))) => {
                     warn!(lease = %self.lease(), %error, "lease not renewed, will be retried");
                     cause = error.to_string();
                 }
-                Err(_) => cause = Failure::Timeout.to_string(),
             }
         }
     }
 
     /// Renews once; looks who has the Lease if somebody wrote it meanwhile.
-    async fn renew(&self, seen: &mut Seen) -> Result<(), Lost> {
-        let failure = match self.write(Some(seen)).await {
-            Ok(ours) => {
-                *seen = ours;
-                return Ok(());
-            }
-            Err(failure @ (Failure::Conflict | Failure::Request(_))) => failure,
-            Err(failure) => return Err(Lost::NotNow(failure)),
+    async fn renew(&self, seen: Seen) -> Result<Seen, Lost> {
+        let failure = match self.write(Some(&seen)).await {
+            Ok(ours) => return Ok(ours),
+            Err(failure) => failure,
         };
         // Perhaps our own write of which we never heard, or the Lease was deleted.
-        let Ok(lease) = self.within(self.leases.get_opt(&self.settings.name)).await else {
+        let Ok(lease) = self.leases.get_opt(&self.settings.name).await else {
             return Err(Lost::NotNow(failure));
         };
-        let current = lease.map(|lease| read(Some(seen), lease));
+        let current = lease.map(|lease| read(Some(&seen), lease));
         if let Some(other) =
             current.as_ref().filter(|current| !current.held_by(&self.settings.identity))
         {
             return Err(Lost::Taken(other.spec.holder_identity.clone().unwrap_or_default()));
         }
-        *seen = self.write(current.as_ref()).await.map_err(Lost::NotNow)?;
-        Ok(())
+        self.write(current.as_ref()).await.map_err(Lost::NotNow)
     }
 
     /// Writes the Lease as ours over what was `seen`.
@@ -283,19 +327,30 @@ impl Elector {
         let lease = Lease { metadata, spec: Some(spec) };
         let parameters = PostParams::default();
         let written = match seen {
-            Some(_) => {
-                self.within(self.leases.replace(&self.settings.name, &parameters, &lease)).await
-            }
-            None => self.within(self.leases.create(&parameters, &lease)).await,
+            Some(_) => self.leases.replace(&self.settings.name, &parameters, &lease).await,
+            None => self.leases.create(&parameters, &lease).await,
         };
         Ok(read(None, written?))
     }
 
-    /// Gives up the Lease, if it is still as we wrote it, so that another can lead at once.
+    /// Gives up the Lease, if it is still ours, so that another can lead at once.
     async fn release(&self, seen: &Seen) {
-        let given_up = self.put(Some(seen), record::released(&seen.spec));
+        let given_up = async {
+            match self.put(Some(seen), record::released(&seen.spec)).await {
+                // A renewal of which we have not heard came in between.
+                Err(Failure::Conflict) => {
+                    let current = self.leases.get(&self.settings.name).await?;
+                    let current = read(None, current);
+                    if current.held_by(&self.settings.identity) {
+                        self.put(Some(&current), record::released(&current.spec)).await?;
+                    }
+                    Ok(())
+                }
+                done => done.map(drop),
+            }
+        };
         match timeout(RELEASE, given_up).await {
-            Ok(Ok(_)) => info!(lease = %self.lease(), "lease released"),
+            Ok(Ok(())) => info!(lease = %self.lease(), "lease released"),
             Ok(Err(error)) => {
                 warn!(lease = %self.lease(), %error, "lease not released: others wait until it ends");
             }
@@ -305,14 +360,13 @@ impl Elector {
         }
     }
 
-    async fn within<T>(
-        &self,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, Failure> {
+    /// The answer to a candidate's request: it must not miss the moment in which the Lease is free.
+    async fn within<T, E>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+    where
+        Failure: From<E>,
+    {
         match timeout(self.settings.request_timeout(), request).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failure::Conflict),
-            Ok(Err(error)) => Err(Failure::Request(error)),
+            Ok(answer) => Ok(answer?),
             Err(_) => Err(Failure::Timeout),
         }
     }
@@ -350,30 +404,4 @@ enum Lost {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use kube::core::Status;
-
-    use super::Failure;
-
-    #[test]
-    fn says_what_will_not_pass() {
-        let answer = |code| {
-            let status = Status::failure("", "").with_code(code).boxed();
-            Failure::Request(kube::Error::Api(status))
-        };
-        let lease = Duration::from_secs(15);
-        for (failure, lasting, want) in [
-            (answer(403), 0, true),
-            (answer(401), 0, true),
-            (answer(500), 0, false),
-            (answer(500), 16, true),
-            (Failure::Timeout, 15, false),
-            (Failure::Timeout, 16, true),
-        ] {
-            let lasting = Duration::from_secs(lasting);
-            assert_eq!(failure.is_grave(lasting, lease), want, "{failure} for {lasting:?}");
-        }
-    }
-}
+mod tests;

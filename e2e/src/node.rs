@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cgroup::Cgroups;
-use crate::command::{command, output};
+use crate::command::{command, output, output_with_input};
 use crate::error::io;
 use crate::layout::{HOST, Layout, node_host, node_name};
 use crate::pins::make_network;
@@ -225,6 +225,11 @@ impl Node {
     /// Runs a command on the node and returns what it printed.
     pub async fn run(&self, words: &[&str]) -> Result<String, Error> {
         output(&mut self.place.command(words)).await
+    }
+
+    /// The same with `input` on its standard input.
+    pub async fn run_with_input(&self, words: &[&str], input: &str) -> Result<String, Error> {
+        output_with_input(&mut self.place.command(words), input).await
     }
 
     /// A process of the pod with this uid, if it runs here.

@@ -16,6 +16,10 @@ const LINE: usize = 400;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Keeps the cluster after the scenarios, and uses one that is there: for work on a scenario.
 const KEEP: &str = "CILIA_E2E_KEEP";
+/// How many nodes, if not two.
+const NODES: &str = "CILIA_E2E_NODES";
+/// More values for the chart: `a.b=c`, separated by blanks.
+const VALUES: &str = "CILIA_E2E_VALUES";
 
 /// A cluster with Cilia on it.
 #[derive(Debug)]
@@ -38,10 +42,16 @@ impl Stage {
         let cluster = if found {
             Cluster::open(layout).await?
         } else {
-            Cluster::up(layout, Options::default(), &archives, progress).await?
+            let mut options = Options::default();
+            if let Ok(nodes) = std::env::var(NODES) {
+                let invalid = |_| Error::Invalid(format!("{NODES}={nodes}: not a number"));
+                options.nodes = nodes.parse().map_err(invalid)?;
+            }
+            Cluster::up(layout, options, &archives, progress).await?
         };
         let stage = Self { cluster, ready_after: Duration::ZERO };
-        chart::install(&stage, &[]).await?;
+        let values = std::env::var(VALUES).unwrap_or_default();
+        chart::install(&stage, &values.split_whitespace().collect::<Vec<_>>()).await?;
         if found {
             for archive in &archives {
                 stage.cluster.load(archive).await?;

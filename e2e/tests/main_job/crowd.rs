@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use cilia_e2e::Node;
 use cilia_e2e::scenario::pods::{self, Plan, Pod};
 use cilia_e2e::scenario::{Stage, agent};
 use cilia_e2e::wait::{Look, until};
@@ -156,31 +157,39 @@ async fn traces(stage: &Stage) -> Result<BTreeSet<String>> {
         }
     }
     for node in stage.cluster.nodes() {
-        let name = node.name();
-        for key in ipcache(stage, &name).await?.into_keys() {
-            found.insert(format!("{name}: address map {key}"));
+        for (kind, marks) in marks_on(stage, &node).await? {
+            found.extend(marks.into_iter().map(|mark| format!("{}: {kind} {mark}", node.name())));
         }
-        // What the kernel, the file system and the agent hold on the node itself.
-        let questions: &[&[&str]] = &[
-            &["ip", "-o", "link"],
-            &["ip", "-4", "route"],
-            &["ip", "-6", "route"],
-            &["find", "/run/cilium/state", "/sys/fs/bpf", "/run/netns"],
-        ];
-        for &question in questions {
-            let answer = node.run(question).await.unwrap_or_default();
-            for line in answer.lines() {
-                let stable = stable(line);
-                found.insert(format!("{name}: {} {stable}", question.join(" ")));
-            }
-        }
-        for command in [&["bpf", "endpoint", "list"][..], &["endpoint", "list"]] {
-            let listed = agent::run(stage, &name, command).await?;
-            for line in listed.lines().filter(|line| line.contains('.')) {
-                let word = line.split_whitespace().next().unwrap_or_default();
-                found.insert(format!("{name}: {} {word}", command.join(" ")));
-            }
-        }
+    }
+    Ok(found)
+}
+
+/// What the kernel, the file system and the agent hold on a node itself, by kind.
+pub(crate) async fn marks_on(
+    stage: &Stage,
+    node: &Node,
+) -> Result<BTreeMap<&'static str, BTreeSet<String>>> {
+    let mut found = BTreeMap::new();
+    let name = node.name();
+    found.insert("map entries", ipcache(stage, &name).await?.into_keys().collect());
+    let questions: &[(&str, &[&str])] = &[
+        ("devices", &["ip", "-o", "link"]),
+        ("IPv4 routes", &["ip", "-4", "route"]),
+        ("IPv6 routes", &["ip", "-6", "route"]),
+        ("files", &["find", "/run/cilium/state", "/sys/fs/bpf", "/run/netns"]),
+    ];
+    for &(kind, question) in questions {
+        let answer = node.run(question).await.unwrap_or_default();
+        found.insert(kind, answer.lines().map(stable).collect());
+    }
+    for (kind, command) in [
+        ("endpoint entries", &["bpf", "endpoint", "list"][..]),
+        ("agents' endpoints", &["endpoint", "list"]),
+    ] {
+        let listed = agent::run(stage, &name, command).await?;
+        let lines = listed.lines().filter(|line| line.contains('.'));
+        let words = lines.map(|line| line.split_whitespace().next().unwrap_or_default().to_owned());
+        found.insert(kind, words.collect());
     }
     Ok(found)
 }

@@ -10,6 +10,7 @@ use cilia_e2e::scenario::runner::{Scenario, run};
 mod agent_restart;
 mod api_server_away;
 mod bad_input;
+mod churn;
 mod conformance;
 mod crowd;
 mod installed;
@@ -39,6 +40,7 @@ async fn main() -> ExitCode {
         policy::replies_pass_both_ways_denied,
         conformance::kubernetes_finds_its_policies_enforced,
         crowd::a_hundred_pods_come_and_go,
+        churn::nothing_is_left_and_nothing_lost,
         agent_restart::a_killed_agent_loses_no_packet,
         agent_restart::a_restart_at_rest_writes_nothing,
         operator_restart::another_leads_after_a_clean_stop,

@@ -36,9 +36,6 @@ pub(crate) enum Command {
     /// Counters
     #[command(subcommand)]
     Metrics(List),
-    /// Settings of the programs
-    #[command(subcommand)]
-    Config(List),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -107,11 +104,6 @@ pub(crate) async fn run(
         }
         Command::Tunnel(List::List) => {
             (["TUNNEL", "VALUE"], tunnels(&map(agent, "cilium_ipcache_v2").await?))
-        }
-        Command::Config(List::List) => {
-            let entries = map(agent, "cilium_node_config").await?;
-            let row = |one: &Value| (text(&one["key"]), vec![text(&one["value"])]);
-            (["KEY", "VALUE"], entries.iter().map(row).collect())
         }
         Command::Lb(command) => lb::rows(agent, command).await?,
     };

@@ -82,7 +82,7 @@ impl Cluster {
     pub(crate) async fn pods(&self) -> anyhow::Result<Vec<Pod>> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let list = pods.list(&ListParams::default().labels(AGENTS)).await;
-        let list = list.with_context(|| {
+        let list = list.map_err(said).with_context(|| {
             format!("list the agents' pods in namespace {} of {}", self.namespace, self.name)
         })?;
         let mut pods = list.items;
@@ -128,6 +128,14 @@ impl Cluster {
     }
 }
 
+/// What an API server refuses, in its own words; other errors as they are.
+pub(crate) fn said(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow::anyhow!("{} ({})", status.message, status.code),
+        other => other.into(),
+    }
+}
+
 /// The node of a pod.
 pub(crate) fn node(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
@@ -145,7 +153,7 @@ impl AgentPod {
         let how =
             AttachParams::default().container(CONTAINER).stdin(true).stdout(true).stderr(false);
         let process = self.pods.exec(&self.name, ["cilia", "relay"], &how).await;
-        let mut process = process.with_context(|| {
+        let mut process = process.map_err(said).with_context(|| {
             format!(
                 "run `cilia relay` in pod {}/{} (that takes the rights to get and to create pods/exec \
                  in namespace {})",

@@ -4,7 +4,7 @@ mod one;
 
 use anyhow::Context as _;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::agent::{Agent, segment};
 use crate::output::{Format, items, text};
@@ -33,8 +33,14 @@ pub(crate) enum Command {
     Health(Id),
     /// The labels that make an endpoint's identity
     Labels(Id),
-    /// An endpoint's settings
-    Config(Id),
+    /// An endpoint's options, or changes them
+    Config {
+        #[command(flatten)]
+        id: Id,
+        /// Such as PolicyAuditMode=Enabled
+        #[arg(value_name = "OPTION=VALUE")]
+        options: Vec<String>,
+    },
     /// Takes an endpoint off the network, until its pod is made anew
     Disconnect(Id),
 }
@@ -80,7 +86,7 @@ pub(crate) async fn run(
                 }
                 None => {
                     let path = format!("/v1/endpoint?labels={}", segment(&labels.join(",")));
-                    sorted(agent.get(&path).await?)
+                    sorted(agent.find(&path).await?.unwrap_or_default())
                 }
             };
             if items(&endpoints).is_empty() {
@@ -91,7 +97,23 @@ pub(crate) async fn run(
         Command::Log(id) => show(&id.get(agent, "/log").await?, format, one::log),
         Command::Health(id) => show(&id.get(agent, "/healthz").await?, format, one::health),
         Command::Labels(id) => show(&id.get(agent, "/labels").await?, format, one::labels),
-        Command::Config(id) => show(&id.get(agent, "/config").await?, format, one::config),
+        Command::Config { id, options } if options.is_empty() => {
+            show(&id.get(agent, "/config").await?, format, one::config)
+        }
+        Command::Config { id, options } => {
+            let pair = |option: &String| {
+                let (name, value) = option
+                    .split_once('=')
+                    .with_context(|| format!("{option:?}: use OPTION=VALUE"))?;
+                Ok((name.to_owned(), Value::from(value)))
+            };
+            let options: Map<String, Value> =
+                options.iter().map(pair).collect::<anyhow::Result<_>>()?;
+            let wanted = json!({"options": options});
+            agent.change(Method::PATCH, &id.path("/config"), Some(&wanted)).await?;
+            println!("Endpoint {} configuration updated successfully", id.id);
+            Ok(())
+        }
         Command::Disconnect(id) => {
             agent.change(Method::DELETE, &id.path(""), None).await?;
             println!("Endpoint {} successfully disconnected", id.id);

@@ -150,6 +150,9 @@ async fn collect(
 }
 
 #[cfg(test)]
+pub(crate) use archive::tests::read as read_archive;
+
+#[cfg(test)]
 mod tests {
     use super::archive::{Archive, tests::read};
     use super::{Item, collect};

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::diagnosis::{Agent, Facts, Problem, Workload, problems, row};
 use super::{Arguments, POLL, state};
 use crate::access::AT_ONCE;
-use crate::cluster::{Cluster, node, runs};
+use crate::cluster::{Cluster, node, runs, said};
 use crate::output::Format;
 use crate::paint::Paint;
 use crate::table::Table;
@@ -74,11 +74,11 @@ async fn facts(cluster: &Cluster, arguments: &Arguments) -> anyhow::Result<Facts
     );
     match set {
         Ok(set) => facts.daemon_set = set.map(|set| daemon_set(&set)),
-        Err(error) => facts.unknown.push(("the daemon set", error.to_string())),
+        Err(error) => facts.unknown.push(("the daemon set", said(error).to_string())),
     }
     match operator {
         Ok(operator) => facts.operator = operator.map(|deployment| operators(&deployment)),
-        Err(error) => facts.unknown.push(("the operator", error.to_string())),
+        Err(error) => facts.unknown.push(("the operator", said(error).to_string())),
     }
     // What may not be looked at is no problem of the cluster's.
     for (what, _) in &facts.unknown {
@@ -97,11 +97,11 @@ async fn facts(cluster: &Cluster, arguments: &Arguments) -> anyhow::Result<Facts
             facts.tainted =
                 nodes.iter().filter(|node| tainted(node)).map(|node| node.name_any()).collect();
         }
-        Err(error) => facts.unknown.push(("nodes", error.to_string())),
+        Err(error) => facts.unknown.push(("nodes", said(error).to_string())),
     }
     match pods {
         Ok(pods) => facts.pods = Some(pods),
-        Err(error) => facts.unknown.push(("pods", error.to_string())),
+        Err(error) => facts.unknown.push(("pods", said(error).to_string())),
     }
     Ok(facts)
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::objects::pretty;
 use super::{Arguments, Item, mask};
 use crate::agent::{Agent, segment};
-use crate::cluster::{Cluster, node, runs};
+use crate::cluster::{Cluster, node, runs, said};
 use crate::output::{items, text};
 
 /// What an agent is asked, and the file for the answer.
@@ -42,7 +42,7 @@ pub(super) async fn of_cluster(
     let mut found = Vec::new();
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let part_of = ListParams::default().labels("app.kubernetes.io/part-of=cilium");
-    let others = api.list(&part_of).await.context("list Cilium's pods")?.items;
+    let others = api.list(&part_of).await.map_err(said).context("list Cilium's pods")?.items;
     let agents = cluster.pods().await?;
     let is_wanted = |pod: &&Pod| wanted.is_empty() || wanted.contains(&node(pod));
     for pod in agents.iter().filter(is_wanted).filter(|pod| runs(pod)) {
@@ -123,7 +123,7 @@ fn logs(api: &Api<Pod>, pod: &Pod, arguments: &Arguments) -> Vec<Item> {
                     since_seconds: Some(since),
                     ..LogParams::default()
                 };
-                let log = api.logs(&name, &parameters).await?;
+                let log = api.logs(&name, &parameters).await.map_err(said)?;
                 Ok(mask::text(&log).into_bytes())
             }));
         }

@@ -62,7 +62,7 @@ impl Archive {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt as _;

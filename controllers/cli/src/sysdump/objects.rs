@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::mask;
 use super::{Content, Item};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, said};
 
 /// Objects that are asked for at a time, and at most.
 const PAGE: u32 = 500;
@@ -40,7 +40,8 @@ const THERE: [(&str, &str, &str); 5] = [
 pub(super) async fn all(cluster: &Cluster) -> anyhow::Result<Vec<Item>> {
     let client = &cluster.client;
     let version = client.apiserver_version().await;
-    let version = version.with_context(|| format!("reach the API server {}", cluster.name))?;
+    let version =
+        version.map_err(said).with_context(|| format!("reach the API server {}", cluster.name))?;
     let mut items =
         vec![Item::new("kubernetes/version.json", async move { pretty(&json!(version)) })];
     for (group, version, kind) in EVERYWHERE {
@@ -77,7 +78,7 @@ fn item(api: Api<DynamicObject>, resource: &ApiResource) -> Item {
 async fn list(api: Api<DynamicObject>, kind: &str) -> anyhow::Result<Vec<u8>> {
     let (mut items, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
-        let page = api.list(&parameters).await?;
+        let page = api.list(&parameters).await.map_err(said)?;
         for object in page.items {
             let mut object = serde_json::to_value(object)?;
             object["kind"] = kind.into();
@@ -98,7 +99,7 @@ fn config_map(client: Client, namespace: &str) -> Item {
     Item::new("kubernetes/core/configmap-cilium-config.json", async move {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
-        let map = api.get("cilium-config").await?;
+        let map = api.get("cilium-config").await.map_err(said)?;
         debug_assert_eq!(map.name_any(), "cilium-config");
         let mut map = serde_json::to_value(map)?;
         mask::object(&mut map);

@@ -1,0 +1,212 @@
+//! `cilia kvstore`: reads and writes etcd's keys, for those who have to look.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use cilia_kvstore::{Client, KeyValue, Options, Settings};
+use k8s_openapi::ByteString;
+use serde_json::{Map, Value, json};
+
+use crate::access::{Access, Reach};
+use crate::output::{Format, text};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The kind of store [default: the agent's]
+    #[arg(long, global = true, value_parser = ["etcd"])]
+    kvstore: Option<String>,
+    /// How to reach it, such as etcd.address=http://HOST:2379 [default: the agent's]
+    #[arg(long = "kvstore-opt", global = true, value_name = "OPTION=VALUE", value_delimiter = ',', value_parser = pair)]
+    options: Vec<(String, String)>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// The value of a key, or of all that begin with it
+    Get {
+        /// All keys that begin with it
+        #[arg(long)]
+        recursive: bool,
+        /// The key [default with --recursive: cilium/]
+        key: Option<String>,
+    },
+    /// Sets a key
+    Set {
+        /// The key
+        #[arg(long)]
+        key: Option<String>,
+        /// Its value
+        #[arg(long, default_value = "")]
+        value: String,
+    },
+    /// Deletes a key, or all that begin with it
+    Delete {
+        /// All keys that begin with it
+        #[arg(long)]
+        recursive: bool,
+        /// The key
+        key: Option<String>,
+    },
+}
+
+/// How long a command may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// All that is Cilium's.
+const ROOT: &str = "cilium/";
+
+pub(crate) async fn run(
+    access: &Access,
+    arguments: &Arguments,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    let options = options(access, arguments).await?;
+    let client = Client::new(&Settings::new(options), None).context("prepare to talk to etcd")?;
+    let done = tokio::time::timeout(PATIENCE, perform(&client, &arguments.command, format)).await;
+    done.unwrap_or_else(|_| bail!("etcd did not answer within {PATIENCE:?}"))
+}
+
+/// What was given, and what the agent says of the rest.
+async fn options(access: &Access, arguments: &Arguments) -> anyhow::Result<Options> {
+    let mut options: BTreeMap<String, String> = BTreeMap::new();
+    if arguments.options.is_empty() {
+        let Reach::Here(agent) = access.reach().await? else {
+            bail!(
+                "name the store with --kvstore-opt etcd.address=... or etcd.config=FILE, or run this in \
+                 an agent's pod, which knows it"
+            );
+        };
+        let config = agent.get("/v1/config").await?;
+        let known = &config["status"]["kvstoreConfiguration"]["options"];
+        options.extend(
+            known
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), text(value))),
+        );
+        if options.is_empty() {
+            bail!(
+                "the agent uses no kvstore; name one with --kvstore-opt etcd.address=http://HOST:2379"
+            );
+        }
+    }
+    options.extend(arguments.options.iter().cloned());
+    Options::parse(&options).context("--kvstore-opt")
+}
+
+async fn perform(
+    client: &Client,
+    command: &Command,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    match command {
+        Command::Get { recursive: true, key } => {
+            let prefix = key.as_deref().unwrap_or(ROOT);
+            let (pairs, _) = client.list(prefix).await.context("Unable to list keys")?;
+            match format {
+                Some(format) => format.print(&listed(&pairs)),
+                None => {
+                    pairs.iter().for_each(|pair| println!("{}", line(&pair.key, &pair.value)));
+                    Ok(())
+                }
+            }
+        }
+        Command::Get { key: None, .. } => bail!("Please specify a key, or --recursive for all"),
+        Command::Get { key: Some(key), .. } => {
+            let found = client.get(key).await;
+            let found = found.with_context(|| format!("Unable to retrieve key {key}"))?;
+            let pair = found.with_context(|| format!("key {key} is not found"))?;
+            match format {
+                Some(format) => format.print(&json!(String::from_utf8_lossy(&pair.value))),
+                None => {
+                    println!("{}", line(key.as_bytes(), &pair.value));
+                    Ok(())
+                }
+            }
+        }
+        Command::Set { key: None, .. } => bail!("--key attribute reqiured"),
+        Command::Set { key: Some(key), value } => {
+            let set = client.put(key, value.as_bytes(), false).await;
+            set.with_context(|| format!("Unable to set key {key}")).map(drop)
+        }
+        Command::Delete { key: None, .. } => {
+            bail!("Please specify a key or key prefix to delete")
+        }
+        Command::Delete { recursive, key: Some(key) } => {
+            let deleted = if *recursive {
+                client.delete_prefix(key).await.map(drop)
+            } else {
+                client.delete(key).await.map(drop)
+            };
+            deleted.with_context(|| format!("Unable to delete {key}"))
+        }
+    }
+}
+
+fn line(key: &[u8], value: &[u8]) -> String {
+    format!("{} => {}", String::from_utf8_lossy(key), String::from_utf8_lossy(value))
+}
+
+/// Keys with their values for programs: any bytes, in base64.
+fn listed(pairs: &[KeyValue]) -> Value {
+    let member = |pair: &KeyValue| {
+        let value = json!({"Data": ByteString(pair.value.clone()), "ModRevision": pair.mod_revision,
+            "LeaseID": pair.lease});
+        (String::from_utf8_lossy(&pair.key).into_owned(), value)
+    };
+    Value::Object(pairs.iter().map(member).collect::<Map<_, _>>())
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "use OPTION=VALUE".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use cilia_kvstore::testing::Etcd;
+    use serde_json::json;
+
+    use super::{Command, perform};
+    use crate::output::{Format, Kept, captured};
+
+    #[tokio::test]
+    async fn keys_are_read_and_written() {
+        let etcd = Etcd::start().await;
+        let client = etcd.client();
+        let run = async |command: Command, format: Option<&Format>| {
+            let (outcome, text) = captured(perform(&client, &command, format)).await;
+            (outcome.map_err(|error| format!("{error:#}")), text)
+        };
+        let key = |text: &str| Some(text.to_owned());
+        for (name, value) in [("cilium/a", "1"), ("cilium/b/c", "2"), ("other", "3")] {
+            let set = Command::Set { key: key(name), value: value.into() };
+            assert_eq!(run(set, None).await, (Ok(()), String::new()));
+        }
+        let one = Command::Get { recursive: false, key: key("cilium/a") };
+        assert_eq!(run(one, None).await.1, "cilium/a => 1\n");
+        let all = || Command::Get { recursive: true, key: None };
+        assert_eq!(run(all(), None).await.1, "cilium/a => 1\ncilium/b/c => 2\n");
+        let kept = Kept::default();
+        run(all(), Some(&Format::Keep(kept.clone()))).await.0.expect("a list");
+        let value = kept.take();
+        assert_eq!(value["cilium/b/c"]["Data"], "Mg==", "{value}");
+        assert_eq!(value["cilium/b/c"]["LeaseID"], json!(0));
+        let gone = Command::Get { recursive: false, key: key("cilium/z") };
+        assert_eq!(run(gone, None).await.0, Err("key cilium/z is not found".into()));
+        let delete = |recursive: bool, name: &str| Command::Delete { recursive, key: key(name) };
+        assert_eq!(run(delete(false, "cilium/b"), None).await.0, Ok(()), "it is not there");
+        assert_eq!(run(delete(true, "cilium/b"), None).await.0, Ok(()));
+        assert_eq!(run(all(), None).await.1, "cilium/a => 1\n");
+        let nothing = Command::Delete { recursive: true, key: None };
+        assert_eq!(
+            run(nothing, None).await.0,
+            Err("Please specify a key or key prefix to delete".into())
+        );
+        let unnamed = Command::Set { key: None, value: String::new() };
+        assert_eq!(run(unnamed, None).await.0, Err("--key attribute reqiured".into()));
+    }
+}

@@ -40,10 +40,13 @@ const STANDARD: usize = 1;
 const GATHER: Duration = Duration::from_millis(500);
 /// One write in this many is an ordinary namespace's, however busy priority namespaces are.
 const STANDARD_SHARE: u32 = 4;
-/// Writes that ordinary namespaces leave in the budget, so that a priority namespace's never wait.
-const FAST_RESERVE: f64 = 5.0;
-/// Writes under way at once: so many that slow answers to some never keep a priority namespace waiting.
+/// Writes that ordinary namespaces leave in the budget where there are priority namespaces, so that these
+/// never wait: nearly half of the usual burst. It also keeps ordinary namespaces from spending the burst on slices
+/// that are written again soon.
+const FAST_RESERVE: f64 = 9.0;
+/// Writes under way at once, and how many of these ordinary namespaces'.
 const WORKERS: usize = 32;
+const STANDARD_WORKERS: usize = 24;
 
 /// Errors for settings that cannot work.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
@@ -76,30 +79,30 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let standard = Lane {
         delay: GATHER,
         share: STANDARD_SHARE,
-        reserve: FAST_RESERVE,
+        most: STANDARD_WORKERS,
         ..Lane::new("cilium_endpoint_slice_standard")
     };
     let lanes = vec![Lane::new("cilium_endpoint_slice_fast"), standard];
     let lanes = Lanes::new(lanes, Retry::default(), Some(budget.rate()), &context.workqueues);
     let reconciler = Arc::new(Reconciler::new(
-        context.client.clone(),
+        context.slices.clone(),
         max,
         lanes.clone(),
         Metrics::register(&context.metrics),
         Arc::clone(&budget),
     ));
     info!(max, "packing endpoints into slices");
-    let pump = Pump::new(Arc::clone(&reconciler), budget);
-    let ranks = Arc::clone(&reconciler);
-    let rank = move |slice: &Text| ranks.urgency(slice);
+    let pump = Pump::new(Arc::clone(&reconciler), budget, &context);
+    let turns = Arc::clone(&reconciler);
+    let turn = move |slice: &Text| turns.turn(slice);
     let handle = move |job: Job<Text>| -> BoxFuture<'static, Result<Next, Failure>> {
         let reconciler = Arc::clone(&reconciler);
         Box::pin(async move { reconciler.reconcile(&job).await })
     };
     // Nothing comes into the lanes before the pump has started the core, as leader.
     tokio::join!(
-        pump.run(&context.client, &context.stop, context.leading.clone()),
-        lanes.run_by(WORKERS, &context.stop, rank, handle),
+        pump.run(&context.stop, context.leading.clone()),
+        lanes.run_by(WORKERS, &context.stop, turn, handle),
     );
     Ok(())
 }

@@ -59,13 +59,19 @@ pub(crate) async fn run(
     let settings = Settings { leadership: Some(elector.leadership()), retry: false, ..ordinary };
     let client = client::client(&config, &settings).await?;
     let limited = config.is_set("operator-k8s-client-qps");
-    let bulk = Settings { limits: settings.limits.filter(|_| limited), ..settings };
+    let bulk = Settings { limits: settings.limits.filter(|_| limited), ..settings.clone() };
     let bulk = client::client(&config, &bulk).await?;
+    let slices = Settings {
+        user_agent: format!("{} ciliumendpointslice-controller", settings.user_agent),
+        ..settings
+    };
+    let slices = client::client(&config, &slices).await?;
     let (begin, leading) = Leading::not_yet();
     let context = Context {
         events: Recorder::new(client.clone(), COMPONENT),
         client,
         bulk,
+        slices,
         leadership: elector.leadership(),
         config: Arc::new(config),
         workqueues: Workqueues::register(&metrics),

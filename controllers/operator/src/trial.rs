@@ -105,6 +105,7 @@ impl Trial {
         let context = Context {
             events: Recorder::new(self.server.client_of_user("events", USER), "test"),
             bulk: client.clone(),
+            slices: client.clone(),
             client,
             leadership,
             config: Arc::new(config(&self.arguments)),

@@ -37,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) bulk: Client,
     /// The right to write, and how it came about.
     pub(crate) leadership: Leadership,
+    /// The slices' own, with a user agent and limits of its own.
+    pub(crate) slices: Client,
     /// All settings.
     pub(crate) config: Arc<Config>,
     /// Where the duty registers its metrics, by the names of metrics.md without `cilium_operator_`.

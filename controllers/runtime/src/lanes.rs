@@ -33,7 +33,7 @@ use tracing::{debug, error, warn};
 
 pub use bucket::Bucket;
 pub use job::Job;
-pub use queue::{Ended, Lane, Queue, Retry, Taken, Verdict};
+pub use queue::{Ended, Lane, Queue, Retry, Taken, Turn, Verdict};
 pub use rate::Rate;
 pub use workqueues::Workqueues;
 
@@ -42,6 +42,7 @@ use workqueues::{Counts, Probe};
 
 /// How long runs under way may take to end when the process shuts down.
 const LAST_RUNS: Duration = Duration::from_secs(1);
+const FOREVER: Duration = Duration::from_hours(1);
 
 /// What a worker says about a key that it processed without failing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +127,12 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
         self.queue().forget(key);
     }
 
+    /// Changes the tokens of the write budget that a lane leaves for the lanes before it.
+    pub fn set_reserve(&self, lane: usize, reserve: f64) {
+        self.queue().set_reserve(lane, reserve);
+        self.0.changed.notify_one();
+    }
+
     /// Whether nothing is queued or running.
     pub fn is_idle(&self) -> bool {
         self.queue().is_empty()
@@ -141,18 +148,18 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
         stop: &CancellationToken,
         handle: impl Fn(Job<K>) -> F,
     ) {
-        self.run_by(workers, stop, |_| (), handle).await;
+        self.run_by(workers, stop, |_| Turn::Now(()), handle).await;
     }
 
-    /// Like [`Lanes::run`], but of the keys that are ready in a lane the one goes first that ranks
-    /// highest when a worker and a token are free.
+    /// Like [`Lanes::run`], but when a worker and a token are free `turn` says which of the keys
+    /// that are ready may go now, and the one goes that ranks highest.
     ///
-    /// `rank` is called with the lanes locked: it must not call them.
+    /// `turn` is called with the lanes locked: it must not call them.
     pub async fn run_by<R: Ord, E: Display, F: Future<Output = Result<Next, E>>>(
         &self,
         workers: usize,
         stop: &CancellationToken,
-        rank: impl Fn(&K) -> R,
+        turn: impl Fn(&K) -> Turn<R>,
         handle: impl Fn(Job<K>) -> F,
     ) {
         let mut running = FuturesUnordered::new();
@@ -161,7 +168,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
                 biased;
                 () = stop.cancelled() => break,
                 Some(()) = running.next(), if !running.is_empty() => {}
-                job = self.next(&rank), if running.len() < workers => {
+                job = self.next(&turn), if running.len() < workers => {
                     let (key, lane, failures) = (job.key.clone(), job.lane, job.failures);
                     running.push(self.clone().process(key, lane, failures, handle(job)));
                 }
@@ -210,12 +217,12 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
     }
 
     /// Waits for the next job: something ready, and a token for it.
-    async fn next<R: Ord>(&self, rank: &impl Fn(&K) -> R) -> Job<K> {
+    async fn next<R: Ord>(&self, turn: &impl Fn(&K) -> Turn<R>) -> Job<K> {
         loop {
             // Registered before looking, so that nothing said in between is missed.
             let changed = self.0.changed.notified();
             let rate_changed = self.0.rate.as_ref().map(Rate::changed);
-            let deadline = match self.try_next(rank) {
+            let deadline = match self.try_next(turn) {
                 Ok(job) => return job,
                 Err(deadline) => deadline,
             };
@@ -240,28 +247,38 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
     }
 
     /// The next job, or when to look again if nothing is said.
-    fn try_next<R: Ord>(&self, rank: &impl Fn(&K) -> R) -> Result<Job<K>, Option<Instant>> {
+    fn try_next<R: Ord>(&self, turn: &impl Fn(&K) -> Turn<R>) -> Result<Job<K>, Option<Instant>> {
         let now = now();
         let mut queue = self.queue();
-        let next_due = queue.next_due(now);
-        let Some((lane, reserve)) = queue.choose(now) else {
-            return Err(next_due.map(Instant::from_std));
+        let mut look_again = queue.next_due(now);
+        let mut sooner = |wait: Duration| {
+            let at = now + wait;
+            look_again = Some(look_again.map_or(at, |earlier| earlier.min(at)));
+            look_again.map(Instant::from_std)
         };
-        let permit = match &self.0.rate {
-            None => None,
-            Some(rate) => match rate.try_take(reserve) {
-                Ok(()) => Some(Permit::new(rate.clone())),
+        let mut passed = Vec::new();
+        let (taken, lane) = loop {
+            let Some((lane, reserve)) = queue.choose_from(now, |lane| !passed.contains(&lane))
+            else {
+                return Err(look_again.map(Instant::from_std));
+            };
+            // Ranks are asked for only when there is a token.
+            if let Some(wait) = self.0.rate.as_ref().and_then(|rate| rate.lacks(reserve)) {
+                return Err(sooner(wait));
+            }
+            match queue.take_by(lane, now, turn) {
+                Ok(taken) => break (taken, lane),
                 Err(wait) => {
-                    let token = now + wait;
-                    return Err(Some(Instant::from_std(
-                        next_due.map_or(token, |due| due.min(token)),
-                    )));
+                    passed.push(lane);
+                    // The timer's resolution is a millisecond.
+                    sooner(wait.unwrap_or(FOREVER).max(Duration::from_millis(1)));
                 }
-            },
+            }
         };
-        let Some(taken) = queue.take_by(lane, now, rank) else {
-            return Err(next_due.map(Instant::from_std));
-        };
+        let permit = self.0.rate.as_ref().map(|rate| {
+            rate.take();
+            Permit::new(rate.clone())
+        });
         drop(queue);
         self.0.counts[lane].taken(now.saturating_duration_since(taken.due));
         let waited = now.saturating_duration_since(taken.since);

@@ -12,6 +12,7 @@ use crate::slices::Slices;
 impl Slices {
     /// Takes in how something is.
     pub fn apply(&mut self, event: Event<'_>, now: Millis) {
+        self.now = self.now.max(now);
         match event {
             Event::Endpoint { namespace, name, status } => {
                 let valid = status
@@ -36,6 +37,7 @@ impl Slices {
         match outcome {
             Outcome::Stored { uid, resource_version } => {
                 self.slices[id].written = true;
+                self.slices[id].doubted = false;
                 self.rely_on(id, true);
                 let slice = &self.slices[id];
                 if !slice.is_news(&resource_version) {
@@ -87,6 +89,7 @@ impl Slices {
                 endpoint.waiting_since.get_or_insert(now);
             }
         });
+        self.arrivals.add(now);
         if self.started && self.endpoints[id].home.is_none() {
             self.settle_down(id);
         }
@@ -109,8 +112,17 @@ impl Slices {
 
     fn slice(&mut self, object: SliceObject<'_>, now: Millis) {
         let id = self.slice_id(object.name, object.namespace);
-        let slice = &self.slices[id];
+        let slice = &mut self.slices[id];
         if !slice.is_news(object.resource_version) {
+            if slice
+                .seen
+                .as_ref()
+                .is_some_and(|seen| *seen.resource_version == *object.resource_version)
+            {
+                slice.doubted = false;
+                self.touched.insert(id);
+                self.look_where_members_linger(id);
+            }
             return;
         }
         if slice.members.is_empty() && &*slice.namespace != object.namespace {
@@ -129,6 +141,7 @@ impl Slices {
             faulty |= entries.insert(endpoint, digest).is_some();
         }
         self.slices[id].unsure = false;
+        self.slices[id].doubted = false;
         self.slices[id].buried = None;
         self.slices[id].wrong_since = faulty.then_some(now);
         let uid = object.uid.into();
@@ -159,6 +172,11 @@ impl Slices {
         let namespace = self.namespaces.entry(key).or_default();
         if namespace.priority != priority {
             namespace.priority = priority;
+            if priority {
+                self.priorities += 1;
+            } else {
+                self.priorities -= 1;
+            }
             self.touched.extend(namespace.slices.iter().map(|(_, id)| *id));
         }
         self.forget_namespace(name);
@@ -168,14 +186,19 @@ impl Slices {
     fn rely_on(&mut self, id: SliceId, certain: bool) {
         self.slices[id].unsure = !certain;
         if certain {
-            let members = self.slices[id].members.iter();
-            self.touched.extend(members.flat_map(|m| self.endpoints[*m].seen_in.as_slice()));
+            self.look_where_members_linger(id);
         }
+    }
+
+    fn look_where_members_linger(&mut self, id: SliceId) {
+        let members = self.slices[id].members.iter();
+        self.touched.extend(members.flat_map(|m| self.endpoints[*m].seen_in.as_slice()));
     }
 
     /// There certainly is no object, though events of when there was may still be on their way.
     fn bury(&mut self, id: SliceId) {
         self.slices[id].unsure = false;
+        self.slices[id].doubted = false;
         let Some(before) = self.slices[id].seen.take() else { return };
         self.slices[id].wrong_since = None;
         self.slices[id].buried = Some(before.resource_version);

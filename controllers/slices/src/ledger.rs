@@ -126,7 +126,7 @@ impl Slices {
 
     pub(crate) fn forget_slice(&mut self, id: SliceId) {
         let slice = self.slices.remove(id);
-        self.pending.remove(&id);
+        self.set_pending(id, None);
         self.by_name.remove(&slice.name);
         if let Some(namespace) = self.namespaces.get_mut(&slice.namespace) {
             namespace.open.take_if(|open| *open == id);

@@ -26,7 +26,7 @@ pub use event::{Event, Outcome, SliceObject};
 pub use plan::{Action, Write};
 pub use slices::{Changed, Slices};
 pub use text::Text;
-pub use urgency::{REMOVAL_BOUND, Urgency};
+pub use urgency::{REMOVAL_BOUND, Turn, Urgency};
 
 /// A moment, in milliseconds since any fixed one.
 pub type Millis = u64;

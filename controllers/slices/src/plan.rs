@@ -55,6 +55,8 @@ pub enum Action {
         /// Its resource version.
         resource_version: String,
     },
+    /// Read it and tell: nothing is known to be wrong, but it may be gone. Not a write.
+    Read,
 }
 
 /// How a slice differs from what it should be.
@@ -82,6 +84,7 @@ impl Slices {
         let slice = &self.slices[id];
         let namespace = slice.namespace.clone();
         let action = match &slice.seen {
+            _ if !self.differs(id, &difference) => Action::Read,
             None => Action::Create { namespace, endpoints: endpoints() },
             Some(seen) => {
                 let uid = seen.uid.to_string();
@@ -104,8 +107,8 @@ impl Slices {
         let entries = entries.map(|endpoint| (endpoint.name.clone(), endpoint.digest)).collect();
         let slice = &mut self.slices[id];
         slice.in_flight = Some(InFlight { entries, was_unsure: slice.unsure });
-        slice.unsure = true;
-        self.pending.remove(&id);
+        slice.unsure |= write.action != Action::Read;
+        self.set_pending(id, None);
         if let Some(namespace) = self.namespaces.get_mut(&self.slices[id].namespace) {
             namespace.open.take_if(|open| *open == id);
         }
@@ -117,7 +120,14 @@ impl Slices {
         self.settle(slice, Outcome::Refused);
     }
 
+    /// Whether the slice has to be written, or read.
     pub(crate) fn is_wrong(&self, id: SliceId, difference: &Difference) -> bool {
+        let slice = &self.slices[id];
+        let doubtful = slice.doubted || (slice.unsure && slice.seen.is_none());
+        doubtful || self.differs(id, difference)
+    }
+
+    fn differs(&self, id: SliceId, difference: &Difference) -> bool {
         let slice = &self.slices[id];
         match &slice.seen {
             None => !difference.entries.is_empty(),
@@ -171,6 +181,6 @@ impl Slices {
     fn certainly_lists(&self, slice: SliceId, endpoint: EndpointId) -> bool {
         let slice = &self.slices[slice];
         let lists = || slice.seen.as_ref().is_some_and(|seen| seen.entries.contains_key(&endpoint));
-        !slice.unsure && (self.confirmed || slice.written) && lists()
+        !slice.unsure && !slice.doubted && (self.confirmed || slice.written) && lists()
     }
 }

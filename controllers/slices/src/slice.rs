@@ -21,6 +21,8 @@ pub(crate) struct Slice {
     /// A write was sent and it is not known yet whether it was done: what the object lists is not
     /// to be relied on.
     pub(crate) unsure: bool,
+    /// The object may have gone without an event: to be read before it is relied on.
+    pub(crate) doubted: bool,
     /// This process has written it since it leads, so nobody else's write can be under way.
     pub(crate) written: bool,
     /// What the write under way will have made it.
@@ -61,6 +63,7 @@ impl Slice {
             seen: None,
             lingering: 0,
             unsure: false,
+            doubted: false,
             written: false,
             in_flight: None,
             buried: None,
@@ -75,7 +78,7 @@ impl Slice {
 
     /// Whether an object that nothing belongs in any more can be filled again.
     pub(crate) fn reusable(&self) -> bool {
-        self.seen.is_some() && !self.unsure && self.in_flight.is_none()
+        self.seen.is_some() && !self.unsure && !self.doubted && self.in_flight.is_none()
     }
 }
 

@@ -6,11 +6,12 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use slab::Slab;
 
+use crate::Millis;
 use crate::endpoint::{Endpoint, EndpointId, SliceId};
 use crate::namespace::Namespace;
 use crate::slice::Slice;
 use crate::text::{Text, Texts};
-use crate::urgency::Need;
+use crate::urgency::{Arrivals, Need};
 
 /// With more slices than this to write, writes are scarce.
 const SCARCE_FROM: usize = 16;
@@ -36,6 +37,16 @@ pub struct Slices {
     pub(crate) touched: BTreeSet<SliceId>,
     /// Slices that have to be written and are not being written, and what waits for that.
     pub(crate) pending: BTreeMap<SliceId, Need>,
+    /// How many of them have endpoints that appear or change.
+    pub(crate) appearing: usize,
+    /// Since when these have been many.
+    pub(crate) scarce_since: Option<Millis>,
+    /// How many namespaces have priority.
+    pub(crate) priorities: usize,
+    /// How many endpoints have come to wait lately.
+    pub(crate) arrivals: Arrivals,
+    /// The latest moment that has been told.
+    pub(crate) now: Millis,
     /// Slices to report by [`Slices::take_changed`].
     changed: BTreeSet<SliceId>,
     /// All that is known of slices is as of a moment since the start, or newer.
@@ -66,6 +77,11 @@ impl Slices {
             rng: StdRng::seed_from_u64(seed),
             touched: BTreeSet::new(),
             pending: BTreeMap::new(),
+            appearing: 0,
+            scarce_since: None,
+            priorities: 0,
+            arrivals: Arrivals::default(),
+            now: 0,
             changed: BTreeSet::new(),
             confirmed: false,
         }
@@ -121,15 +137,44 @@ impl Slices {
     /// A watch of slices broke and all were listed again: these `exist`.
     ///
     /// A slice that is known only from the answer to a write may have been deleted meanwhile without
-    /// an event. It is not relied on until a write has shown whether it is there.
+    /// an event. It is not relied on until it has been read or written again.
     pub fn relisted(&mut self, exist: impl Fn(&str) -> bool) {
         for (id, slice) in &mut self.slices {
             if !exist(&slice.name) && slice.in_flight.is_none() {
                 slice.buried = None;
-                slice.unsure |= slice.seen.is_some();
+                slice.doubted |= slice.seen.is_some();
                 self.touched.insert(id);
             }
         }
+    }
+
+    /// Every slice, to be looked at once.
+    pub fn all(&self) -> Vec<Changed> {
+        let prioritized =
+            |name: &Text| self.namespaces.get(name).is_some_and(|namespace| namespace.priority);
+        let changed = |(_, slice): (SliceId, &Slice)| Changed {
+            slice: slice.name.clone(),
+            priority: prioritized(&slice.namespace),
+        };
+        self.slices.iter().map(changed).collect()
+    }
+
+    /// Whether the object of this name and version says what is not known yet; if not, its entries
+    /// don't matter to [`Slices::apply`].
+    pub fn is_news(&self, slice: &str, resource_version: &str) -> bool {
+        let slice = self.find_slice(slice).map(|id| &self.slices[id]);
+        slice.is_none_or(|slice| slice.is_news(resource_version))
+    }
+
+    /// How many endpoints belong in a slice that needs no write, and whether there is an object.
+    pub fn at_rest(&self, slice: &str) -> (usize, bool) {
+        let slice = self.find_slice(slice).map(|id| &self.slices[id]);
+        slice.map_or((0, false), |slice| (slice.members.len(), slice.seen.is_some()))
+    }
+
+    /// Whether any namespace has priority.
+    pub fn has_priorities(&self) -> bool {
+        self.priorities > 0
     }
 
     /// The slices of which there is an object, as far as is known.
@@ -150,13 +195,13 @@ impl Slices {
             let Some(slice) = self.slices.get(id) else { continue };
             let idle = slice.in_flight.is_none();
             let none = slice.seen.is_none() && slice.buried.is_none();
-            if idle && none && slice.members.is_empty() {
+            if idle && none && !slice.unsure && slice.members.is_empty() {
                 self.forget_slice(id);
             } else if let Some(need) = (idle && self.started).then(|| self.need(id)).flatten() {
-                self.pending.insert(id, need);
+                self.set_pending(id, Some(need));
                 self.changed.insert(id);
             } else {
-                self.pending.remove(&id);
+                self.set_pending(id, None);
             }
         }
     }

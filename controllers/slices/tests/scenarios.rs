@@ -64,7 +64,7 @@ impl Operator {
 fn entries(write: &Write) -> Vec<&str> {
     let endpoints: &[CoreCiliumEndpoint] = match &write.action {
         Action::Create { endpoints, .. } | Action::Update { endpoints, .. } => endpoints,
-        Action::Delete { .. } => &[],
+        Action::Delete { .. } | Action::Read => &[],
     };
     let mut names: Vec<&str> = endpoints.iter().filter_map(|e| e.name.as_deref()).collect();
     names.sort_unstable();

@@ -1,22 +1,22 @@
 //! Decides how many slices may be written a second: more than configured while the API server copes.
 //!
-//! Every half second in which nine of ten answers came quickly adds a few writes a second, up to
-//! [`MOST`]. An answer that says that the server is busy or broken, or none at all, or slow ones,
-//! halve it. It is never less than what is configured, and that again after a while without writes:
-//! then nothing is known of the server.
+//! As many as keep [`UNDER_WAY`] writes under way, going by how long answers take lately: a server that slows
+//! down gets fewer, before it is in trouble and others notice. Upwards it goes in steps. An answer that
+//! says that the server is busy or broken, or none at all, halves it. It is never less than what is
+//! configured, and that again after a while without writes: then nothing is known of the server.
 
 use std::time::Duration;
 
 use super::rate_limits::MAX_LIMIT as MOST;
 
-/// What a good half second adds.
-const STEP: f64 = 5.0;
+/// Writes that the server may be busy with: as many as a small server has cores.
+const UNDER_WAY: f64 = 2.0;
+/// The limit grows at most by this factor at each judgement.
+const GROWTH: f64 = 1.5;
 /// How long answers are gathered, and how many at least, before they are judged.
-const WINDOW: Duration = Duration::from_millis(500);
+const WINDOW: Duration = Duration::from_millis(250);
 const FEWEST: usize = 4;
-/// Nine of ten answers within this time are quick.
-const QUICK: Duration = Duration::from_millis(250);
-/// Strain this soon after strain is the same: it concerns writes sent before the limit was lowered.
+/// Complaints this soon after one are the same: they concern writes sent before the limit was lowered.
 const ONE_STRAIN: Duration = Duration::from_secs(1);
 /// After this long without an answer nothing is known.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -62,31 +62,27 @@ impl Adaptive {
             return;
         }
         if !well {
-            self.strain(now);
+            self.limit = (self.limit / 2.0).max(self.configured);
+            self.strained = Some(now);
+            self.start_again(now);
             return;
         }
         self.answers.push(took);
         if self.answers.len() < FEWEST || now.saturating_sub(self.since) < WINDOW {
             return;
         }
+        // The median: one slow answer says little.
         self.answers.sort_unstable();
-        if self.answers[(self.answers.len() * 9 / 10).min(self.answers.len() - 1)] < QUICK {
-            self.limit = (self.limit + STEP).min(MOST.max(self.configured));
-            self.start_again(now);
-        } else {
-            self.strain(now);
-        }
+        let usual = self.answers[self.answers.len() / 2].max(Duration::from_millis(1));
+        let bearable = UNDER_WAY / usual.as_secs_f64();
+        let most = MOST.max(self.configured);
+        self.limit = bearable.min(self.limit * GROWTH).clamp(self.configured, most);
+        self.start_again(now);
     }
 
     /// Writes a second.
     pub(super) fn limit(&self) -> f64 {
         self.limit
-    }
-
-    fn strain(&mut self, now: Duration) {
-        self.limit = (self.limit / 2.0).max(self.configured);
-        self.strained = Some(now);
-        self.start_again(now);
     }
 
     fn start_again(&mut self, now: Duration) {
@@ -96,7 +92,7 @@ impl Adaptive {
 }
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "limits are sums and halves of small whole numbers: exact")]
+#[expect(clippy::float_cmp, reason = "limits are products and quotients of small numbers: exact")]
 mod tests {
     use super::Adaptive;
     use std::time::Duration;
@@ -116,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn climbs_while_all_is_well_and_halves_at_the_first_strain() {
+    fn climbs_while_all_is_well_and_halves_at_the_first_complaint() {
         let (mut adaptive, mut now) = (Adaptive::new(10.0), ms(0));
         let mut limit = |length, took, well| run(&mut adaptive, &mut now, length, took, well);
-        assert_eq!(limit(480, 10, true), 10.0);
-        assert_eq!(limit(540, 10, true), 20.0, "5 each half second");
+        assert_eq!(limit(240, 10, true), 10.0);
+        assert_eq!(limit(300, 10, true), 22.5, "half as much again each quarter of a second");
         assert_eq!(limit(10_000, 10, true), 50.0, "not above the most");
         assert_eq!(limit(20, 10, false), 25.0);
         assert_eq!(limit(900, 10, false), 25.0, "the same strain");
@@ -130,13 +126,20 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_slows_down_gets_as_much_as_it_bears() {
+        let (mut adaptive, mut now) = (Adaptive::new(10.0), ms(0));
+        let mut limit = |took| run(&mut adaptive, &mut now, 3_000, took, true);
+        assert_eq!([limit(20), limit(50), limit(80), limit(500)], [50.0, 40.0, 25.0, 10.0]);
+    }
+
+    #[test]
     fn a_slow_answer_now_and_then_is_no_strain() {
         let (mut adaptive, mut now) = (Adaptive::new(10.0), ms(0));
         for number in 0..200 {
             now += ms(20);
             adaptive.answered(ms(if number % 20 == 0 { 600 } else { 10 }), true, now);
         }
-        assert!(adaptive.limit() > 30.0, "{}", adaptive.limit());
+        assert_eq!(adaptive.limit(), 50.0);
     }
 
     #[test]

@@ -51,6 +51,11 @@ impl Budget {
         self.rate.clone()
     }
 
+    /// Writes allowed per second now.
+    pub(super) fn per_second(&self) -> f64 {
+        self.rate.limits().0
+    }
+
     /// The cluster has this many nodes now.
     pub(super) fn nodes(&self, nodes: usize) {
         let (limit, burst) = self.limits.for_nodes(nodes);

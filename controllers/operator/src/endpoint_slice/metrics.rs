@@ -47,31 +47,44 @@ impl Metrics {
         };
         registry.register(
             "number_of_ceps_per_ces",
-            "CiliumEndpoints that belong in a CiliumEndpointSlice, at each write",
+            "CiliumEndpoints that belong in a CiliumEndpointSlice, at each look at it",
             metrics.endpoints.clone(),
         );
         registry.register(
             "number_of_cep_changes_per_ces",
-            "Entries inserted, updated or removed by one write of a CiliumEndpointSlice",
+            "Entries inserted or updated, and removed, at each look at a CiliumEndpointSlice",
             metrics.changes.clone(),
         );
         registry.register(
             "ces_sync_total",
-            "Attempts to write a CiliumEndpointSlice, by how they ended",
+            "Looks at a CiliumEndpointSlice, with a write if it needs one, by how they ended",
             metrics.syncs.clone(),
         );
         registry.register(
             "ces_queueing_delay_seconds",
-            "Time from the first change of a CiliumEndpointSlice to its write",
+            "Time from the first change of a CiliumEndpointSlice until it is looked at",
             metrics.delays.clone(),
         );
         metrics
     }
 
-    pub(super) fn planned(&self, write: &Write, lane: usize, waited: Duration) {
+    /// A slice in which so many endpoints belong needed no write; whether there is an object.
+    pub(super) fn at_rest(&self, mapped: usize, exists: bool, lane: usize, waited: Duration) {
+        self.looked_at(mapped, lane, waited);
+        for opcode in ["cepinserted", "cepremoved"].into_iter().filter(|_| exists) {
+            self.changes.get_or_create(&[("opcode", opcode)]).observe(0.0);
+        }
+        self.ended(Sync::Success);
+    }
+
+    fn looked_at(&self, mapped: usize, lane: usize, waited: Duration) {
         let queue = if lane == FAST { "fast" } else { "standard" };
         self.delays.get_or_create(&[("queue", queue)]).observe(waited.as_secs_f64());
-        self.endpoints.observe(count(write.mapped));
+        self.endpoints.observe(count(mapped));
+    }
+
+    pub(super) fn planned(&self, write: &Write, lane: usize, waited: Duration) {
+        self.looked_at(write.mapped, lane, waited);
         let (inserted, removed) = (count(write.inserted), count(write.removed));
         if !matches!(write.action, Action::Delete { .. }) {
             self.changes.get_or_create(&[("opcode", "cepinserted")]).observe(inserted);

@@ -1,10 +1,12 @@
 //! Carries slices between the core, the lanes and the API server.
 
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cilia_runtime::lanes::{Job, Lanes, Next, Retry};
-use cilia_slices::{Event, Millis, Outcome, Slices, Text, Urgency};
+use cilia_runtime::lanes::{self, Job, Lanes, Next, Retry};
+use cilia_slices::{Action, Changed, Event, Millis, Outcome, Slices, Text, Turn, Urgency};
 use kube::Client;
 use tokio::time::Instant;
 use tracing::debug;
@@ -12,7 +14,7 @@ use tracing::debug;
 use super::budget::Budget;
 use super::metrics::{Metrics, Sync};
 use super::store::{Store, seen};
-use super::{FAST, STANDARD};
+use super::{FAST, FAST_RESERVE, STANDARD};
 use crate::failure::{CONFLICT, Failure, NOT_FOUND};
 
 /// After a conflict the slice has been read again, and is written from what it is now.
@@ -25,6 +27,8 @@ pub(super) struct Reconciler {
     lanes: Lanes<Text>,
     metrics: Metrics,
     budget: Arc<Budget>,
+    /// Some of the budget is kept for priority namespaces, of which there are some.
+    reserves: AtomicBool,
     epoch: Instant,
 }
 
@@ -42,6 +46,7 @@ impl Reconciler {
             lanes,
             metrics,
             budget,
+            reserves: AtomicBool::new(false),
             epoch: Instant::now(),
         }
     }
@@ -57,22 +62,46 @@ impl Reconciler {
         apart: Option<&Text>,
         what: impl FnOnce(&mut Slices, Millis) -> T,
     ) -> T {
-        let (told, changed) = {
+        let (told, changed, reserves) = {
             let mut slices = self.slices();
             let told = what(&mut slices, self.now());
-            (told, slices.take_changed())
+            (told, slices.take_changed(), slices.has_priorities())
         };
-        // The lanes ask for ranks while they are locked, so the core must not be locked here.
-        for changed in changed.into_iter().filter(|changed| Some(&changed.slice) != apart) {
-            let lane = if changed.priority { FAST } else { STANDARD };
-            self.lanes.add(lane, changed.slice);
+        // The lanes ask whose turn it is while they are locked, so the core must not be locked here.
+        if self.reserves.swap(reserves, Ordering::Relaxed) != reserves {
+            self.lanes.set_reserve(STANDARD, if reserves { FAST_RESERVE } else { 0.0 });
         }
+        self.queue(changed.into_iter().filter(|changed| Some(&changed.slice) != apart));
         told
     }
 
-    /// How urgent it is to write a slice.
-    pub(super) fn urgency(&self, slice: &Text) -> Option<Urgency> {
-        self.slices().urgency(slice, self.now())
+    fn queue(&self, changed: impl Iterator<Item = Changed>) {
+        for Changed { slice, priority } in changed {
+            self.lanes.add(if priority { FAST } else { STANDARD }, slice);
+        }
+    }
+
+    /// Begins to write, and has every slice looked at.
+    pub(super) fn start(&self) {
+        let all = self.tell(|slices, _| {
+            slices.start();
+            slices.all()
+        });
+        self.queue(all.into_iter());
+    }
+
+    /// Whether it is a slice's turn. What needs no write goes last.
+    pub(super) fn turn(&self, slice: &Text) -> lanes::Turn<Option<Urgency>> {
+        match self.slices().turn(slice, self.now(), self.budget.per_second()) {
+            None => lanes::Turn::Now(None),
+            Some(Turn::Now(urgency)) => lanes::Turn::Now(Some(urgency)),
+            Some(Turn::Later(millis)) => lanes::Turn::In(Duration::from_millis(millis)),
+        }
+    }
+
+    /// Has slices looked at that may be gone without an event.
+    pub(super) fn doubt(&self, doubtful: &HashSet<String>) {
+        self.tell(|slices, _| slices.relisted(|name| !doubtful.contains(name)));
     }
 
     /// Whether nothing is queued.
@@ -82,7 +111,17 @@ impl Reconciler {
 
     /// Writes a slice, if it needs to be written.
     pub(super) async fn reconcile(&self, job: &Job<Text>) -> Result<Next, Failure> {
-        let Some(write) = self.slices().plan(&job.key) else { return Ok(Next::Done) };
+        let Some(write) = self.slices().plan(&job.key) else {
+            let (mapped, exists) = self.slices().at_rest(&job.key);
+            self.metrics.at_rest(mapped, exists, job.lane, job.waited);
+            return Ok(Next::Done);
+        };
+        if write.action == Action::Read {
+            let apart = Some(&write.slice);
+            self.tell_apart_from(apart, |slices, _| slices.abandon(&write.slice));
+            self.read_again(&write.slice).await?;
+            return Ok(Next::After(AFTER_CONFLICT));
+        }
         self.metrics.planned(&write, job.lane, job.waited);
         job.write().await;
         let sent = Instant::now();
@@ -94,7 +133,8 @@ impl Reconciler {
         let unknown = outcome == Outcome::Unknown;
         let Some(failure) = failure else {
             self.tell(|slices, _| slices.settle(&write.slice, outcome));
-            debug!(slice = %write.slice, inserted = write.inserted, removed = write.removed, "written");
+            let (inserted, removed, took) = (write.inserted, write.removed, sent.elapsed());
+            debug!(slice = %write.slice, inserted, removed, ?took, "written");
             self.metrics.ended(Sync::Success);
             return Ok(Next::Done);
         };

@@ -10,6 +10,7 @@ use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CoreCiliumEndpoint};
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 /// An object of which only the part that matters here was read.
 #[derive(Debug, Clone)]
@@ -50,12 +51,63 @@ struct Endpoint {
     status: Option<Status>,
 }
 
-#[derive(Deserialize)]
-struct Slice {
-    metadata: Metadata,
-    namespace: Option<String>,
-    #[serde(default)]
-    endpoints: Vec<CoreCiliumEndpoint>,
+/// A slice whose entries are read only when they are asked for: most that a watch tells of are the
+/// operator's own writes, of which everything is known.
+#[derive(Debug, Clone)]
+pub(super) struct Slice {
+    pub(super) metadata: ObjectMeta,
+    pub(super) namespace: Option<String>,
+    endpoints: Option<Box<RawValue>>,
+}
+
+impl Slice {
+    /// Its entries. Nobody could store one that is not of this shape.
+    pub(super) fn endpoints(&self) -> Vec<CoreCiliumEndpoint> {
+        let text = self.endpoints.as_ref().map_or("[]", |endpoints| endpoints.get());
+        serde_json::from_str(text).unwrap_or_default()
+    }
+}
+
+impl Resource for Slice {
+    type DynamicType = <CiliumEndpointSlice as Resource>::DynamicType;
+    type Scope = <CiliumEndpointSlice as Resource>::Scope;
+
+    fn kind(dt: &Self::DynamicType) -> Cow<'_, str> {
+        CiliumEndpointSlice::kind(dt)
+    }
+
+    fn group(dt: &Self::DynamicType) -> Cow<'_, str> {
+        CiliumEndpointSlice::group(dt)
+    }
+
+    fn version(dt: &Self::DynamicType) -> Cow<'_, str> {
+        CiliumEndpointSlice::version(dt)
+    }
+
+    fn plural(dt: &Self::DynamicType) -> Cow<'_, str> {
+        CiliumEndpointSlice::plural(dt)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl<'de> Deserialize<'de> for Slice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Whole {
+            metadata: Metadata,
+            namespace: Option<String>,
+            endpoints: Option<Box<RawValue>>,
+        }
+        let Whole { metadata, namespace, endpoints } = Whole::deserialize(deserializer)?;
+        Ok(Self { metadata: metadata.into(), namespace, endpoints })
+    }
 }
 
 #[derive(Deserialize)]
@@ -117,13 +169,6 @@ impl<'de> Deserialize<'de> for Slim<CiliumEndpoint> {
         let Endpoint { metadata, status } = Endpoint::deserialize(deserializer)?;
         let (metadata, status) = (metadata.into(), status.map(EndpointStatus::from));
         Ok(Self(CiliumEndpoint { metadata, status }))
-    }
-}
-
-impl<'de> Deserialize<'de> for Slim<CiliumEndpointSlice> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Slice { metadata, namespace, endpoints } = Slice::deserialize(deserializer)?;
-        Ok(Self(CiliumEndpointSlice { metadata: metadata.into(), namespace, endpoints }))
     }
 }
 

@@ -1,14 +1,31 @@
 //! Reads and writes slices, every write guarded by what the slice was when it was decided on.
 
-use cilia_crds::CiliumEndpointSlice;
-use cilia_slices::{Action, Event, Outcome, SliceObject, Write};
+use cilia_crds::{CiliumEndpointSlice, CoreCiliumEndpoint};
+use cilia_slices::{Action, Event, Millis, Outcome, SliceObject, Slices, Write};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
-use serde_json::json;
+use serde::Serialize;
 
+use super::slim::Slice;
 use crate::failure::{CONFLICT, Failure, NOT_FOUND};
 
 const KIND: &str = "CiliumEndpointSlice";
+
+/// The merge patch that makes a slice what it should be.
+#[derive(Debug, Serialize)]
+struct Update<'a> {
+    metadata: Guard<'a>,
+    namespace: &'a str,
+    endpoints: &'a [CoreCiliumEndpoint],
+}
+
+/// Only if the object still is this one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Guard<'a> {
+    uid: &'a str,
+    resource_version: &'a str,
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct Store(Api<CiliumEndpointSlice>);
@@ -35,12 +52,8 @@ impl Store {
             }
             Action::Update { uid, resource_version, namespace, endpoints } => {
                 // A patch leaves alone what others have put into the metadata.
-                let patch = json!({
-                    "metadata": { "uid": uid, "resourceVersion": resource_version },
-                    "namespace": &**namespace,
-                    "endpoints": endpoints,
-                });
-                let patch = Patch::Merge(&patch);
+                let metadata = Guard { uid, resource_version };
+                let patch = Patch::Merge(Update { metadata, namespace, endpoints });
                 let patched = self.0.patch_metadata(name, &PatchParams::default(), &patch).await;
                 patched
                     .map(|object| stored(&object.metadata))
@@ -54,6 +67,8 @@ impl Store {
                 let deleted = self.0.delete(name, &guarded).await;
                 deleted.map(|_| Outcome::Deleted).map_err(Failure::of("delete", KIND, name))
             }
+            // Nothing to write.
+            Action::Read => Ok(Outcome::Refused),
         };
         result.map_err(|failure| (effect(&failure), failure))
     }
@@ -63,6 +78,23 @@ impl Store {
         let slice = self.0.get_opt(name).await;
         slice.map_err(Failure::of("read", KIND, name))
     }
+}
+
+/// Tells the core what a slice is; its entries are read only if that is news.
+pub(super) fn heard(slices: &mut Slices, slice: &Slice, now: Millis) {
+    let metadata = &slice.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let resource_version = metadata.resource_version.as_deref().unwrap_or_default();
+    let news = slices.is_news(name, resource_version);
+    let endpoints = if news { slice.endpoints() } else { Vec::new() };
+    let object = SliceObject {
+        name,
+        uid: metadata.uid.as_deref().unwrap_or_default(),
+        resource_version,
+        namespace: slice.namespace.as_deref().unwrap_or_default(),
+        endpoints: &endpoints,
+    };
+    slices.apply(Event::Slice(object), now);
 }
 
 /// The event that says what a slice is.

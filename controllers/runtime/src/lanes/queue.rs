@@ -18,12 +18,23 @@ pub struct Lane {
     pub share: u32,
     /// Tokens of the write budget that this lane leaves for the lanes before it.
     pub reserve: f64,
+    /// Runs of this lane under way at once; the other workers are for the lanes before it.
+    pub most: usize,
+}
+
+/// Whether it is the turn of a key that is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn<R> {
+    /// It is; of several, the one that ranks highest goes first.
+    Now(R),
+    /// Not yet: to be asked again after this time, or when anything is said.
+    In(Duration),
 }
 
 impl Lane {
-    /// A lane without delay, share or reserve.
+    /// A lane without delay, share, reserve or limit.
     pub fn new(name: &'static str) -> Self {
-        Self { name, delay: Duration::ZERO, share: 0, reserve: 0.0 }
+        Self { name, delay: Duration::ZERO, share: 0, reserve: 0.0, most: usize::MAX }
     }
 }
 
@@ -106,6 +117,8 @@ enum State {
     /// `again`: when to run once more, and since when that is asked for.
     Running {
         started: Instant,
+        /// The lane it was taken from.
+        lane: usize,
         again: Option<(Instant, Instant)>,
     },
 }
@@ -119,6 +132,8 @@ pub struct Queue<K> {
     waiting: Vec<BTreeMap<(Instant, u64), K>>,
     /// Runs of other lanes, per lane, while this lane had something ready.
     passed_over: Vec<u32>,
+    /// Runs under way, by the lane they were taken from.
+    under_way: Vec<usize>,
     sequence: u64,
 }
 
@@ -127,7 +142,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub fn new(lanes: Vec<Lane>, retry: Retry) -> Self {
         let waiting = lanes.iter().map(|_| BTreeMap::new()).collect();
         let passed_over = vec![0; lanes.len()];
-        Self { lanes, retry, entries: HashMap::new(), waiting, passed_over, sequence: 0 }
+        let under_way = vec![0; lanes.len()];
+        let entries = HashMap::new();
+        Self { lanes, retry, entries, waiting, passed_over, under_way, sequence: 0 }
     }
 
     /// The lanes.
@@ -212,9 +229,21 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
+    /// Changes the tokens that a lane leaves for the lanes before it.
+    pub fn set_reserve(&mut self, lane: usize, reserve: f64) {
+        self.lanes[lane].reserve = reserve;
+    }
+
     /// The lane whose turn it is and the tokens it must leave; `None` when nothing is ready.
     pub fn choose(&self, now: Instant) -> Option<(usize, f64)> {
-        let mut ready = (0..self.lanes.len()).filter(|&lane| self.ready_first(lane, now));
+        self.choose_from(now, |_| true)
+    }
+
+    /// The same among lanes that `may`.
+    pub fn choose_from(&self, now: Instant, may: impl Fn(usize) -> bool) -> Option<(usize, f64)> {
+        let mut ready = (0..self.lanes.len()).filter(|&lane| {
+            may(lane) && self.under_way[lane] < self.lanes[lane].most && self.ready_first(lane, now)
+        });
         let first = ready.next()?;
         let owed = ready.filter(|&lane| {
             let share = self.lanes[lane].share;
@@ -226,37 +255,50 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Takes the key of `lane` that has been ready longest.
     pub fn take(&mut self, lane: usize, now: Instant) -> Option<Taken<K>> {
-        self.take_by(lane, now, |_| ())
+        self.take_by(lane, now, |_| Turn::Now(())).ok()
     }
 
-    /// Takes the ready key of `lane` that ranks highest; among equals, the one ready longest.
+    /// Takes the ready key of `lane` that ranks highest; among equals, the one ready longest. If it
+    /// is no key's turn, it says when to ask again, unless nothing is ready at all.
     pub fn take_by<R: Ord>(
         &mut self,
         lane: usize,
         now: Instant,
-        rank: impl Fn(&K) -> R,
-    ) -> Option<Taken<K>> {
-        let ready = self.waiting[lane].range(..=(now, u64::MAX));
-        let (&place, _) = ready.rev().max_by_key(|(_, key)| rank(key))?;
-        let key = self.waiting[lane].remove(&place)?;
+        turn: impl Fn(&K) -> Turn<R>,
+    ) -> Result<Taken<K>, Option<Duration>> {
+        let mut wait: Option<Duration> = None;
+        let mut best: Option<(R, (Instant, u64))> = None;
+        for (&place, key) in self.waiting[lane].range(..=(now, u64::MAX)) {
+            match turn(key) {
+                Turn::Now(rank) if best.as_ref().is_none_or(|(highest, _)| rank > *highest) => {
+                    best = Some((rank, place));
+                }
+                Turn::Now(_) => {}
+                Turn::In(time) => wait = Some(wait.map_or(time, |wait| wait.min(time))),
+            }
+        }
+        let (_, place) = best.ok_or(wait)?;
+        let key = self.waiting[lane].remove(&place).ok_or(None)?;
         for other in 0..self.lanes.len() {
             if self.ready_first(other, now) {
                 self.passed_over[other] = self.passed_over[other].saturating_add(1);
             }
         }
         self.passed_over[lane] = 0;
-        let entry = self.entries.get_mut(&key)?;
-        let running = State::Running { started: now, again: None };
+        self.under_way[lane] += 1;
+        let entry = self.entries.get_mut(&key).ok_or(None)?;
+        let running = State::Running { started: now, lane, again: None };
         let State::Waiting { due, since, .. } = std::mem::replace(&mut entry.state, running) else {
-            return None;
+            return Err(None);
         };
-        Some(Taken { key, lane, failures: entry.failures, since, due })
+        Ok(Taken { key, lane, failures: entry.failures, since, due })
     }
 
     /// Ends the run of `key`.
     pub fn finish(&mut self, key: &K, ended: Ended, now: Instant) -> Verdict {
         let Some(entry) = self.entries.get_mut(key) else { return Verdict::Settled };
-        let State::Running { again, .. } = entry.state else { return Verdict::Settled };
+        let State::Running { again, lane, .. } = entry.state else { return Verdict::Settled };
+        self.under_way[lane] -= 1;
         let (wait, verdict) = match ended {
             Ended::Done => (None, Verdict::Settled),
             Ended::After(wait) => (Some(wait), Verdict::Settled),

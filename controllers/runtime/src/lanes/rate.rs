@@ -45,17 +45,16 @@ impl Rate {
         }
     }
 
-    /// Takes a token that leaves `reserve` behind, or says how long to wait before asking again.
-    pub(super) fn try_take(&self, reserve: f64) -> Result<(), Duration> {
-        self.with(|bucket, now| {
-            let wait = bucket.wait(reserve, now);
-            if wait.is_zero() {
-                bucket.take(now);
-                return Ok(());
-            }
-            // The timer's resolution is a millisecond.
-            Err(wait.max(Duration::from_millis(1)))
-        })
+    /// How long to wait before asking again, if no token can be taken now that leaves `reserve` behind.
+    pub(super) fn lacks(&self, reserve: f64) -> Option<Duration> {
+        let wait = self.with(|bucket, now| bucket.wait(reserve, now));
+        // The timer's resolution is a millisecond.
+        (!wait.is_zero()).then(|| wait.max(Duration::from_millis(1)))
+    }
+
+    /// Takes a token; whoever shares the budget may have taken the last one meanwhile, and waits longer then.
+    pub(super) fn take(&self) {
+        self.with(Bucket::take);
     }
 
     pub(super) fn give_back(&self) {

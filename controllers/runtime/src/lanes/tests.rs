@@ -1,4 +1,4 @@
-use super::{Job, Lane, Lanes, Next, Rate, Retry, Workqueues};
+use super::{Job, Lane, Lanes, Next, Rate, Retry, Turn, Workqueues};
 use crate::metrics::Metrics;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -171,7 +171,7 @@ async fn the_highest_rank_goes_first_once_there_is_a_token() {
         lanes.add(0, key.into());
     }
     let (stop, runs) = (CancellationToken::new(), Mutex::new(Vec::new()));
-    let rank = |key: &String| key.as_bytes()[0];
+    let rank = |key: &String| Turn::Now(key.as_bytes()[0]);
     let handle = async |job: Job<String>| {
         job.write().await;
         let mut runs = runs.lock().unwrap();

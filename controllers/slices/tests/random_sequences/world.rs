@@ -183,6 +183,10 @@ impl World {
             }
             self.send();
             match self.sent.pop() {
+                Some(sent) if sent.write.action == Action::Read => {
+                    self.operator.settle(&sent.write.slice, Outcome::Refused);
+                    self.read(&sent.write.slice);
+                }
                 Some(sent) => {
                     let outcome = self.land(&sent);
                     self.settled(&sent.write, outcome);
@@ -414,6 +418,13 @@ impl World {
 
     /// A write arrives, or does not, and so does its answer.
     fn answer(&mut self, sent: Sent) {
+        if sent.write.action == Action::Read {
+            self.operator.settle(&sent.write.slice, Outcome::Refused);
+            if self.rng.random_bool(0.8) {
+                self.read(&sent.write.slice);
+            }
+            return;
+        }
         match self.rng.random_range(0..10) {
             0 => self.settled(&sent.write, Outcome::Refused),
             1 => {
@@ -435,12 +446,16 @@ impl World {
         let unknown = outcome == Outcome::Unknown;
         self.operator.settle(&write.slice, outcome);
         if unknown && self.rng.random_bool(0.8) {
-            if let Some(ces) = self.slices.get(&*write.slice).cloned() {
-                self.hear_slice(&write.slice, &ces);
-            } else {
-                let event = Event::SliceGone { name: &write.slice, uid: None };
-                self.operator.apply(event, self.step);
-            }
+            self.read(&write.slice);
+        }
+    }
+
+    /// The operator reads a slice.
+    fn read(&mut self, name: &str) {
+        if let Some(ces) = self.slices.get(name).cloned() {
+            self.hear_slice(name, &ces);
+        } else {
+            self.operator.apply(Event::SliceGone { name, uid: None }, self.step);
         }
     }
 

@@ -1,4 +1,4 @@
-use super::{Ended, Lane, Queue, Retry, Verdict};
+use super::{Ended, Lane, Queue, Retry, Turn, Verdict};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashSet;
@@ -304,4 +304,42 @@ fn behaves_like_the_model() {
         }
         assert!(left.is_empty() && queue.is_empty(), "seed {seed}: {left:?}");
     }
+}
+
+#[test]
+fn a_key_goes_when_it_is_its_turn() {
+    let (mut queue, start) = (queue(0), Instant::now());
+    for key in ["early", "heavy", "light"] {
+        queue.add(FAST, key, start);
+    }
+    let turn = |late: u64| {
+        move |key: &&str| match *key {
+            "early" => Turn::In(ms(late)),
+            "heavy" => Turn::Now(2),
+            _ => Turn::Now(1),
+        }
+    };
+    let mut take = |late| queue.take_by(FAST, start, turn(late)).map(|taken| taken.key);
+    assert_eq!([take(70), take(60), take(50)], [Ok("heavy"), Ok("light"), Err(Some(ms(50)))]);
+    assert_eq!(queue.take(FAST, start).map(|taken| taken.key), Some("early"));
+    assert_eq!(queue.take_by(FAST, start, turn(40)).err(), Some(None), "nothing is ready");
+}
+
+#[test]
+fn slow_runs_of_a_lane_leave_workers_to_those_before_it() {
+    let standard = Lane { most: 2, ..Lane::new("standard") };
+    let (mut queue, start) =
+        (Queue::new(vec![Lane::new("fast"), standard], retry()), Instant::now());
+    for key in ["s1", "s2", "s3"] {
+        queue.add(STANDARD, key, start);
+    }
+    assert_eq!((next(&mut queue, start), next(&mut queue, start)), (Some("s1"), Some("s2")));
+    assert_eq!(next(&mut queue, start), None, "two are under way");
+    queue.add(FAST, "f", start);
+    assert_eq!(next(&mut queue, start), Some("f"));
+    // One that moves while it runs still counts for the lane it was taken from.
+    queue.move_to(FAST, &"s1", start);
+    assert_eq!(next(&mut queue, start), None);
+    queue.finish(&"s1", Ended::Done, start);
+    assert_eq!(next(&mut queue, start), Some("s3"));
 }

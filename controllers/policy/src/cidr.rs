@@ -83,6 +83,11 @@ impl Cidrs {
         Some((NumericIdentity(number), true))
     }
 
+    /// The number of a prefix, if it has one.
+    pub(crate) fn number(&self, prefix: &IpNet) -> Option<NumericIdentity> {
+        self.known.get(prefix).map(|entry| NumericIdentity(entry.number))
+    }
+
     /// One user less. The number stays until [`Cidrs::retire`].
     pub(crate) fn release(&mut self, prefix: &IpNet) {
         if let Some(entry) = self.known.get_mut(prefix) {

@@ -100,22 +100,24 @@ impl Subject {
         }
     }
 
-    /// Makes the columns of one identity right, which `selecting` select now.
+    /// Makes the columns of one identity right: `selecting` select it now; it may not be there at all.
     pub(crate) fn update(
         &mut self,
         identity: NumericIdentity,
+        there: bool,
         selecting: &[SelectorId],
         known: &ClusterPorts,
         origins: &mut Origins,
     ) {
         for direction in Direction::BOTH {
             let half = &self.halves[direction as usize];
-            let filters = half.of(selecting);
             for (own, map) in &mut self.maps {
+                let names = names(direction, own, known);
+                let filters =
+                    if there { half.of(selecting, names, identity) } else { BTreeSet::new() };
                 if filters.is_empty() && !Half::knows(map.direction(direction), identity) {
                     continue;
                 }
-                let names = names(direction, own, known);
                 // A copy shares what doesn't change.
                 let mut policy = map.direction(direction).clone();
                 if half.update(&mut policy, &filters, names, identity, origins) {

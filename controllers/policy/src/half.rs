@@ -41,6 +41,8 @@ pub(crate) struct Half {
     pub(crate) filters: Vec<Filter>,
     /// The filters of a selector.
     users: BTreeMap<SelectorId, Vec<usize>>,
+    /// Filters for everybody with names of ports, which pods may give as they like.
+    pub(crate) named: Vec<usize>,
 }
 
 /// What each name of some filters stands for, in their order.
@@ -59,6 +61,10 @@ impl Half {
                 half.users.entry(id).or_default().push(half.filters.len());
             }
             let (tier, action, cookie) = (statement.tier, statement.action, statement.cookie);
+            let by_name = |port: &PortFilter| matches!(port, PortFilter::Named(_));
+            if peer.is_none() && statement.ports.iter().any(by_name) {
+                half.named.push(half.filters.len());
+            }
             half.filters.push(Filter {
                 tier,
                 action,
@@ -84,9 +90,31 @@ impl Half {
         self.filters.iter().flat_map(|filter| filter.ports.iter())
     }
 
-    /// The filters of selectors.
-    pub(crate) fn of(&self, selecting: &[SelectorId]) -> BTreeSet<usize> {
-        selecting.iter().filter_map(|id| self.users.get(id)).flatten().copied().collect()
+    /// The filters of selectors that select an identity, and those whose ports it names itself.
+    pub(crate) fn of(
+        &self,
+        selecting: &[SelectorId],
+        names: Names<'_>,
+        identity: NumericIdentity,
+    ) -> BTreeSet<usize> {
+        let selecting = selecting.iter().filter_map(|id| self.users.get(id)).flatten().copied();
+        let own = self.named(names).filter(|(_, one)| *one == identity);
+        selecting.chain(own.map(|(filter, _)| filter)).collect()
+    }
+
+    /// Filters for everybody with the identities that name one of their ports themselves.
+    fn named<'a>(
+        &'a self,
+        names: Names<'a>,
+    ) -> impl Iterator<Item = (usize, NumericIdentity)> + 'a {
+        self.named.iter().flat_map(move |filter| {
+            let ports = self.filters[*filter].ports.iter();
+            let who = ports.flat_map(move |port| match port {
+                PortFilter::Block(_) => Vec::new(),
+                PortFilter::Named(name) => names.who(name),
+            });
+            who.map(|identity| (*filter, identity))
+        })
     }
 
     /// The keys that a filter is about when `identity` is the other side; any side without.
@@ -146,6 +174,14 @@ impl Half {
         for (index, filter) in self.filters.iter().enumerate() {
             for identity in filter.peer.into_iter().flat_map(|peer| selectors.selected(peer)) {
                 of_identity.entry(identity.0).or_default().push(index);
+            }
+        }
+        for (filter, identity) in self.named(names) {
+            if selectors.member(identity).is_some() {
+                let filters = of_identity.entry(identity.0).or_default();
+                filters.push(filter);
+                filters.sort_unstable();
+                filters.dedup();
             }
         }
         let mut policy = DirectionPolicy {

@@ -54,6 +54,17 @@ impl Names<'_> {
         }
     }
 
+    /// The identities of the other side that say themselves what a name stands for.
+    pub(crate) fn who(self, name: &PortName) -> Vec<NumericIdentity> {
+        match self {
+            Self::Own(_) => Vec::new(),
+            Self::Cluster(ClusterPorts(cluster)) => {
+                let numbers = cluster.get(name).into_iter();
+                numbers.flat_map(|numbers| numbers.by_identity.keys().copied()).collect()
+            }
+        }
+    }
+
     /// The numbers of a name when `identity` is the other side.
     pub(crate) fn numbers(self, identity: NumericIdentity, name: &PortName) -> Vec<u16> {
         match self {

@@ -28,6 +28,8 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// The addresses by which others reach it.
     pub addresses: BTreeSet<IpAddr>,
+    /// The API server runs on it.
+    pub api_server: bool,
 }
 
 /// Nodes by name, and the identities of their addresses.
@@ -109,6 +111,9 @@ fn labels(reserved: &str, node: &Node, config: &Config) -> Labels {
     if config.node_selectors {
         node.labels.iter().for_each(|(key, value)| labels.insert(NODE, key, value));
         labels.insert(K8S, CLUSTER, &config.cluster);
+    }
+    if node.api_server {
+        labels.insert(RESERVED, "kube-apiserver", "");
     }
     debug_assert!(labels.get(RESERVED, reserved).is_some());
     labels

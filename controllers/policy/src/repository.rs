@@ -21,7 +21,7 @@ use crate::nodes::{Node, Nodes};
 use crate::origin::{Origin, Origins};
 use crate::plan::{Context, Plan, Whose};
 use crate::rule::{Direction, Peer, PolicyId, Rule};
-use crate::selector::{K8S, NAMESPACE};
+use crate::selector::{K8S, NAMESPACE, RESERVED};
 use crate::selectors::{Member, Place, SelectorId, Selectors, matches};
 
 /// What rules refer to beside identities and addresses.
@@ -48,6 +48,7 @@ pub struct Repository {
     origins_kept: usize,
     cidrs: Cidrs,
     blocks: Cidrs,
+    api_servers: BTreeSet<std::net::IpAddr>,
     names: Arc<ClusterPorts>,
     subjects: HashMap<NumericIdentity, Subject>,
 }
@@ -75,6 +76,7 @@ impl Repository {
             origins_kept: 0,
             cidrs: Cidrs::new(cidr::SCOPE),
             blocks: Cidrs::new(blocks::SCOPE),
+            api_servers: BTreeSet::new(),
             names: Arc::default(),
             subjects: HashMap::new(),
         }
@@ -140,9 +142,8 @@ impl Repository {
     /// Removes an identity that nobody has any more.
     pub fn remove_identity(&mut self, identity: NumericIdentity) {
         self.forget_subject(identity);
-        if !self.selectors.remove(identity).is_empty() {
-            self.update(identity, &[]);
-        }
+        self.selectors.remove(identity);
+        self.update(identity, &[]);
     }
 
     /// The names that pods of the cluster give their ports.
@@ -201,6 +202,30 @@ impl Repository {
         for identity in gone {
             self.remove_identity(identity);
         }
+    }
+
+    /// Sets the addresses of the API server, of those outside of what the cluster manages: each is
+    /// a prefix of its own then, with the label that the entity `kube-apiserver` means.
+    pub fn set_api_servers(&mut self, addresses: &BTreeSet<std::net::IpAddr>) {
+        let mut relabelled = Vec::new();
+        for address in self.api_servers.difference(addresses) {
+            let prefix = IpNet::from(*address);
+            relabelled.extend(self.cidrs.number(&prefix).map(|number| (prefix, number, false)));
+            self.cidrs.release(&prefix);
+        }
+        for address in addresses.difference(&self.api_servers) {
+            let prefix = IpNet::from(*address);
+            let number = self.cidrs.acquire(prefix);
+            relabelled.extend(number.map(|(number, _)| (prefix, number, true)));
+        }
+        for (prefix, number, serves) in relabelled {
+            let mut labels = cidr::labels(&prefix, self.config.dual_stack);
+            if serves {
+                labels.insert(RESERVED, "kube-apiserver", "");
+            }
+            self.put(number, Member { labels: Arc::new(labels), place: Place::Prefix(prefix) });
+        }
+        self.api_servers.clone_from(addresses);
     }
 
     /// The identities of other nodes' addresses, for the ipcache; none without need.
@@ -398,8 +423,9 @@ impl Repository {
     }
 
     fn update(&mut self, identity: NumericIdentity, selecting: &[SelectorId]) {
+        let there = self.selectors.member(identity).is_some();
         for subject in self.subjects.values_mut() {
-            subject.update(identity, selecting, &self.names, &mut self.origins);
+            subject.update(identity, there, selecting, &self.names, &mut self.origins);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::cidr;
 use crate::column::{Column, Entry};
 use crate::half::Half;
 use crate::l4::{L4, protocol};
+use crate::map::WILDCARD;
 use crate::names::Names;
 use crate::origin::NOBODY;
 use crate::rule::Action;
@@ -87,9 +88,12 @@ impl<'a> Tiers<'a> {
                 Some(_) if filter.by_address => &mut by_address,
                 Some(_) => &mut specific,
             };
-            list.extend(half.keys(index, names, None));
+            let whose = filter.peer.is_none().then_some(NumericIdentity(WILDCARD));
+            list.extend(half.keys(index, names, whose));
         }
-        // For everybody a name stands for what it stands for everywhere.
+        // What a name stands for may depend on who is asked.
+        specific.extend(half.named.iter().flat_map(|index| half.keys(*index, names, None)));
+        specific.sort_by_key(|(_, filter)| *filter);
         Self { half, names, everybody, by_address, specific }
     }
 
@@ -156,38 +160,62 @@ impl<'a> Tiers<'a> {
 
     /// The column of a block: what the rules about addresses say of it that come first for its key.
     ///
-    /// Who has the address isn't known here. Where a rule between two of addresses may say
-    /// something else of its owner, it is denied.
+    /// Who has the address isn't known here. Where it depends on that, because a rule about others
+    /// stands between two of addresses, or passes some on, the block is denied.
     fn block(&self, own: &Said) -> Column {
-        let all = merged([&self.everybody, &self.specific, &self.by_address]);
-        let cell = |key: L4| {
-            let asked = |(l4, at): &&(L4, usize)| l4.covers(key) && self.met(*at, key);
-            let first = self.by_address.iter().filter(asked).map(|said| said.1).min();
-            let Some(first) = first else { return Cell::Hole };
-            if self.walk(&self.everybody, key, false).1 < first {
-                return Cell::Hole;
-            }
-            let mut between = BTreeSet::new();
-            for (_, at) in all.iter().filter(|said| said.1 >= first && asked(said)) {
-                let filter = &self.half.filters[*at];
-                match filter.peer {
-                    None => return Cell::Hole,
-                    Some(_) if !filter.by_address => {
-                        between.insert(filter.action);
-                    }
-                    Some(_) if own.iter().any(|(l4, one)| one == at && l4.covers(key)) => {
-                        let agreed = between.iter().all(|action| *action == filter.action);
-                        return match filter.action {
-                            Action::Allow if agreed => Cell::Allow(filter.cookie),
-                            _ => Cell::Deny(filter.cookie),
-                        };
-                    }
-                    Some(_) => {}
-                }
-            }
-            Cell::Hole
+        let mut all = merged([&self.everybody, &self.specific, &self.by_address]);
+        all.dedup();
+        Trie::new(&keys([&all]), |key| self.block_cell(&all, own, key)).column(None, false)
+    }
+
+    fn block_cell(&self, all: &Said, own: &Said, key: L4) -> Cell {
+        let filters = &self.half.filters;
+        let everybodys =
+            |at: usize| self.everybody.iter().any(|(l4, one)| *one == at && l4.covers(key));
+        let others = |at: usize| !everybodys(at);
+        let asked = |(l4, at): &&(L4, usize)| l4.covers(key) && self.met(*at, key);
+        // Somebody may have been passed on before.
+        let passed = |at: usize| {
+            all.iter().filter(asked).any(|(_, one)| {
+                let filter = &filters[*one];
+                *one < at
+                    && others(*one)
+                    && filter.action == Action::Pass
+                    && filter.tier == filters[at].tier
+            })
         };
-        Trie::new(&keys([&all]), cell).column(None, false)
+        let later = |at: usize| {
+            let mut by_address = self.by_address.iter().filter(asked);
+            by_address.any(|(_, one)| filters[*one].tier > filters[at].tier)
+        };
+        let (mut between, mut met, mut uncertain) = (BTreeSet::new(), false, false);
+        for (_, at) in all.iter().filter(asked) {
+            let filter = &filters[*at];
+            if filter.by_address {
+                met = true;
+                if !own.iter().any(|(l4, one)| one == at && l4.covers(key)) {
+                    continue;
+                }
+                let agreed = between.iter().all(|action| *action == filter.action);
+                return match filter.action {
+                    Action::Allow if uncertain => Cell::Hole,
+                    Action::Allow if agreed && !(passed(*at) && later(*at)) => {
+                        Cell::Allow(filter.cookie)
+                    }
+                    _ => Cell::Deny(filter.cookie),
+                };
+            } else if others(*at) {
+                if met {
+                    between.insert(filter.action);
+                }
+            } else if filter.action != Action::Pass {
+                if !passed(*at) {
+                    return Cell::Hole;
+                }
+                uncertain = true;
+            }
+        }
+        Cell::Hole
     }
 
     /// Asks the filters of a list in their order about a key; and the one that answers.
@@ -224,7 +252,7 @@ fn merged<const N: usize>(lists: [&Said; N]) -> Said {
 /// The keys of some lists, and the protocols of these keys, and everything.
 fn keys<const N: usize>(lists: [&Said; N]) -> BTreeSet<L4> {
     let named = lists.into_iter().flatten().map(|(l4, _)| *l4);
-    named.flat_map(|l4| [l4, L4::proto(l4.proto), L4::ALL]).collect()
+    named.flat_map(|l4| [l4, L4::proto(l4.proto)]).chain([L4::ALL]).collect()
 }
 
 /// Blocks of ports, each inside of its parent.

@@ -169,6 +169,12 @@ impl Allocator {
         self.state().index.get(number).map(|record| Arc::clone(&record.labels))
     }
 
+    /// The labels of a number, and when it was made.
+    pub fn get(&self, number: NumericIdentity) -> Option<(Arc<Labels>, i64)> {
+        let state = self.state();
+        state.index.get(number).map(|record| (Arc::clone(&record.labels), record.created))
+    }
+
     /// Returns once every identity that there was at the start is known.
     pub async fn wait_listed(&self) {
         // The sender lives as long as `self`.

@@ -135,14 +135,11 @@ impl Connection {
             let answer = grpc.unary(request, path, ProstCodec::<Q, R>::default()).await?;
             Ok(answer.into_inner())
         };
-        let answer: Result<R, Status> = match tokio::time::timeout(ANSWER, asked).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.failed(index);
-                Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWER.as_secs())))
-            }
-        };
-        answer
+        if let Ok(answer) = tokio::time::timeout(ANSWER, asked).await {
+            return answer;
+        }
+        self.failed(index);
+        Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWER.as_secs())))
     }
 
     /// Opens a stream in both directions with the current member, and says which that is.

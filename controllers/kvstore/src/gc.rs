@@ -69,13 +69,13 @@ pub async fn identities(
     };
     let masters: Vec<Master> = masters.iter().filter_map(master).collect();
     let prefix = format!("{}/value/", keys::IDENTITIES);
-    let (uses, _) = client.list(&prefix).await?;
+    let (listed, _) = client.list(&prefix).await?;
     let labels = |kv: &KeyValue| {
         let key = text(&kv.key);
         let (labels, _) = key.strip_prefix(&prefix)?.rsplit_once('/')?;
         Some(labels.to_owned())
     };
-    let used: HashSet<String> = uses.iter().filter_map(labels).collect();
+    let used: HashSet<String> = listed.iter().filter_map(labels).collect();
     let (unused, delete) = decide(&masters, &used, space, before);
     let mut report = Report { alive: masters.len(), unused, ..Report::default() };
     for master in delete {

@@ -151,13 +151,11 @@ impl Leases {
                 .chain(futures::stream::pending());
             let (member, mut answers) =
                 self.connection.stream::<_, LeaseResponse>(KEEP_ALIVE, requests).await.ok()?;
-            match answers.message().await {
-                Ok(Some(answer)) => Some(answer.ttl > 0),
-                _ => {
-                    self.connection.failed(member);
-                    None
-                }
+            if let Ok(Some(answer)) = answers.message().await {
+                return Some(answer.ttl > 0);
             }
+            self.connection.failed(member);
+            None
         };
         tokio::time::timeout(ANSWER, asked).await.ok().flatten()
     }

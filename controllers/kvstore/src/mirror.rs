@@ -84,11 +84,11 @@ impl Mirror {
     }
 
     /// The owner has written the key itself, together with something else.
-    pub fn wrote(&self, key: String, entry: Entry, lease: i64, revision: i64) {
+    pub fn wrote(&self, key: &str, entry: Entry, lease: i64, revision: i64) {
         let value = entry.value.clone();
         let mut table = self.table();
-        table.want(&key, Some(entry));
-        table.found(&key, Some(Known { value, lease, revision }));
+        table.want(key, Some(entry));
+        table.found(key, Some(Known { value, lease, revision }));
         drop(table);
         self.count();
     }
@@ -199,15 +199,14 @@ impl Mirror {
                 Step::Create(value) => {
                     let txn = Txn::new().if_absent(key).put(key, &value, 0).else_get(key);
                     let outcome = client.txn("create", key, txn).await?;
-                    let known = match outcome.read.into_iter().flatten().next() {
-                        Some(kv) => {
+                    let there = outcome.read.into_iter().flatten().next();
+                    if there.is_none() {
+                        tracing::info!(key, "key written that was missing");
+                    }
+                    let known = there
+                        .map_or(Known { value, lease: 0, revision: outcome.revision }, |kv| {
                             Known { value: kv.value, lease: kv.lease, revision: kv.mod_revision }
-                        }
-                        None => {
-                            tracing::info!(key, "key written that was missing");
-                            Known { value, lease: 0, revision: outcome.revision }
-                        }
-                    };
+                        });
                     self.table().found(key, Some(known));
                 }
                 Step::Delete(revision) => {

@@ -159,18 +159,17 @@ impl Etcd {
     /// If it cannot be written.
     pub fn config_via(&self, user: &str, ports: &[u16]) -> PathBuf {
         let scheme = if self.tls { "https" } else { "http" };
-        let mut text = "endpoints:\n".to_owned();
-        for port in ports {
-            text += &format!("- {scheme}://127.0.0.1:{port}\n");
-        }
+        let endpoint = |port: &u16| format!("- {scheme}://127.0.0.1:{port}");
+        let mut lines = vec!["endpoints:".to_owned()];
+        lines.extend(ports.iter().map(endpoint));
         if self.tls {
             let file = |name: &str| self.folder.path().join(name).display().to_string();
-            text += &format!("trusted-ca-file: {}\n", file("ca.crt"));
-            text += &format!("cert-file: {}\n", file(&format!("{user}.crt")));
-            text += &format!("key-file: {}\n", file(&format!("{user}.key")));
+            lines.push(format!("trusted-ca-file: {}", file("ca.crt")));
+            lines.push(format!("cert-file: {}", file(&format!("{user}.crt"))));
+            lines.push(format!("key-file: {}", file(&format!("{user}.key"))));
         }
         let path = self.folder.path().join(format!("{user}-{}.config", ports[0]));
-        std::fs::write(&path, text).expect("write a configuration");
+        std::fs::write(&path, lines.join("\n") + "\n").expect("write a configuration");
         path
     }
 
@@ -215,7 +214,7 @@ impl Etcd {
             .expect("a member's status");
         let member = status.header.unwrap_or_default().member_id;
         // Deactivate NOSPACE.
-        let alarm = Alarm { action: 2, member, alarm: 1 };
+        let alarm = Alarm { action: 2, member, kind: 1 };
         self.run_method("/etcdserverpb.Maintenance/Alarm", &alarm).await;
     }
 
@@ -286,7 +285,7 @@ struct Alarm {
     #[prost(uint64, tag = "2")]
     member: u64,
     #[prost(int32, tag = "3")]
-    alarm: i32,
+    kind: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -34,6 +34,7 @@ const BUILT: &[&str] = &[
     "controller-group-metrics",
     "debug",
     "disable-endpoint-crd",
+    "double-write-metric-reporter-interval",
     "enable-cilium-clusterwide-network-policy",
     "enable-cilium-endpoint-slice",
     "enable-cilium-network-policy",
@@ -61,6 +62,10 @@ const BUILT: &[&str] = &[
     "k8s-kubeconfig-path",
     "k8s-namespace",
     "label-prefix-file",
+    "kvstore",
+    "kvstore-lease-ttl",
+    "kvstore-max-consecutive-quorum-errors",
+    "kvstore-opt",
     "labels",
     "leader-election-lease-duration",
     "leader-election-renew-deadline",
@@ -84,6 +89,8 @@ const BUILT: &[&str] = &[
     "set-cilium-node-taints",
     "shell-sock-path",
     "skip-crd-creation",
+    "synchronize-k8s-nodes",
+    "synchronize-k8s-services",
     "taint-sync-workers",
     "unmanaged-pod-watcher-interval",
     "validate-network-policy",
@@ -200,17 +207,20 @@ pub(crate) fn label_filter(config: &Config) -> anyhow::Result<cilia_identity::Fi
         .with_context(|| format!("labels, set by {}", config.origin("labels")))
 }
 
-/// What the user should know about identities in the kvstore.
+/// What the user should know about identities in a kvstore that is not there.
 fn outside_of_kubernetes(config: &Config) -> Option<String> {
     let flag = "identity-allocation-mode";
     let (mode, origin) = (config.string(flag), config.origin(flag));
+    if crate::kvstore::is_on(config) {
+        return None;
+    }
     let lost = match mode {
         "crd" => return None,
-        "kvstore" => "no identity is collected; set it to crd",
-        _ => "of the two only CiliumIdentities are collected; set it to crd",
+        "kvstore" => "no identity is collected",
+        _ => "of the two only CiliumIdentities are collected",
     };
     Some(format!(
-        "{flag}: {mode}, set by {origin}: identities in the kvstore are not built yet: {lost}"
+        "{flag}: {mode}, set by {origin}: {lost}, because kvstore is empty; set that to etcd, or this to crd"
     ))
 }
 
@@ -268,6 +278,8 @@ mod tests {
             default.starts_with("identity-allocation-mode: kvstore, set by its default"),
             "{default}"
         );
+        let on = ["--kvstore=etcd", "--identity-allocation-mode=kvstore"];
+        assert_eq!(warning(&on), None);
         let both = warning(&["--identity-allocation-mode=doublewrite-readcrd"]).unwrap_or_default();
         assert!(both.contains("only CiliumIdentities"), "{both}");
     }

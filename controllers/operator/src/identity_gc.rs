@@ -32,7 +32,7 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Deletions per second, and at once.
-fn rate(config: &Config) -> Result<(f64, f64), Error> {
+pub(crate) fn rate(config: &Config) -> Result<(f64, f64), Error> {
     let (limit, interval) = ("identity-gc-rate-limit", "identity-gc-rate-interval");
     let seconds = config.duration(interval).as_secs_f64();
     if seconds <= 0.0 {

@@ -11,6 +11,7 @@ mod http;
 mod identity;
 mod identity_gc;
 mod ipam;
+mod kvstore;
 mod listing;
 mod node_gc;
 mod node_taint;

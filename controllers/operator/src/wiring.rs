@@ -112,6 +112,7 @@ pub(crate) fn duties() -> Vec<Duty> {
         duty!(identity),
         duty!(endpoint_slice, true),
         duty!(endpoint_gc),
+        duty!(kvstore),
         duty!(policy_validation),
     ]
 }

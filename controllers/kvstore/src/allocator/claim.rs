@@ -232,9 +232,9 @@ impl Allocator {
         };
         let value = number.to_string().into_bytes();
         let entry = Entry { value, leased: true };
-        self.0.mirror.wrote(self.use_key(&labels), entry, lease, revision);
+        self.0.mirror.wrote(&self.use_key(&labels), entry, lease, revision);
         let master = Entry { value: labels.canonical().into_bytes(), leased: false };
-        self.0.mirror.wrote(keys::identity_id(number.0), master, 0, created);
+        self.0.mirror.wrote(&keys::identity_id(number.0), master, 0, created);
     }
 
     /// The numbers by which other agents use exactly these labels.

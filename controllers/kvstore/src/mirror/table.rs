@@ -190,6 +190,7 @@ mod tests {
         Known { value: value.into(), lease, revision }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "what should be there, or nothing")]
     fn entry(value: &str, leased: bool) -> Option<Entry> {
         Some(Entry { value: value.into(), leased })
     }

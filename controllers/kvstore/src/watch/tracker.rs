@@ -87,7 +87,7 @@ mod tests {
                     assert_ne!(told.insert(key, kv.mod_revision), Some(kv.mod_revision), "no news");
                 }
                 Event::Deleted(key) => {
-                    assert!(told.remove(&key).is_some(), "{key} was not told of")
+                    assert!(told.remove(&key).is_some(), "{key} was not told of");
                 }
                 Event::Listed | Event::Progress(_) => {}
             }

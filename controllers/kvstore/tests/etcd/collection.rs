@@ -38,9 +38,9 @@ async fn unused_identities_go_in_the_second_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leaked_lock_is_broken_and_waits_are_bounded() {
     let etcd = Etcd::start().await;
-    let (leaker, client) = (etcd.client(), etcd.client());
+    let (other, client) = (etcd.client(), etcd.client());
     let path = keys::identity_lock("k8s:a=b;");
-    let leaked = leaker.lock(&path).await.unwrap();
+    let leaked = other.lock(&path).await.unwrap();
     let waited = client.lock_within(&path, Duration::from_millis(300)).await;
     let holder = match waited {
         Err(Error::LockTimeout { holder, .. }) => holder,

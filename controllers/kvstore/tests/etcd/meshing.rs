@@ -43,7 +43,7 @@ impl Known {
             Change::IpGone(prefix) => gone(self, format!("ip {prefix}")),
             Change::IdentityGone(number) => gone(self, format!("identity {number}")),
             Change::ServiceGone(namespace, name) => {
-                gone(self, format!("service {namespace}/{name}"))
+                gone(self, format!("service {namespace}/{name}"));
             }
         }
     }
@@ -54,7 +54,9 @@ impl Known {
             while *self != want {
                 let (cluster, changes) = news.recv().await.expect("the mesh goes on");
                 assert_eq!(&*cluster, "west");
-                changes.into_iter().for_each(|change| self.take(change));
+                for change in changes {
+                    self.take(change);
+                }
             }
         };
         let read = tokio::time::timeout(Duration::from_secs(30), read).await;

@@ -19,7 +19,9 @@ fn mirror(client: &Client, stop: &CancellationToken) -> Mirror {
         let (mirror, mut watch, stop) = (mirror.clone(), client.watch("own/"), stop.clone());
         async move {
             while let Some(Some(events)) = stop.run_until_cancelled(watch.next()).await {
-                events.iter().for_each(|event| mirror.seen(event));
+                for event in &events {
+                    mirror.seen(event);
+                }
             }
         }
     });

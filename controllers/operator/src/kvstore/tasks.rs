@@ -1,0 +1,149 @@
+//! Work on the kvstore that comes round again and again.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cilia_kvstore::gc::{self, Locks, Unused};
+use cilia_kvstore::{Client, keys, value};
+use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::double_write;
+use crate::wiring::Context;
+
+const HEARTBEAT: Duration = Duration::from_mins(1);
+const HEARTBEAT_WITHIN: Duration = Duration::from_secs(25);
+const LOCKS: Duration = Duration::from_secs(25);
+
+type Pair = [(&'static str, &'static str); 2];
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Task {
+    /// Write the heartbeat, by which readers see that writes go through.
+    Heartbeat,
+    /// Break locks that are held for too long.
+    Locks,
+    /// Delete identities that nobody uses.
+    Identities,
+    /// Compare the identities of Kubernetes and the kvstore.
+    DoubleWrite,
+}
+
+struct Worker {
+    context: Context,
+    client: Client,
+    rate: Rate,
+    gc_interval: Duration,
+    locks: Mutex<Locks>,
+    unused: Mutex<Unused>,
+    entries: Family<Pair, Gauge>,
+    runs: Family<Pair, Gauge>,
+    latency: Family<Pair, Gauge<f64, AtomicU64>>,
+    double_write: double_write::Reporter,
+}
+
+/// Runs until the process stops.
+pub(super) async fn run(context: &Context, client: &Client) {
+    let config = &context.config;
+    let mode = config.string("identity-allocation-mode");
+    let gc_interval = config.duration("identity-gc-interval");
+    let Ok((per_second, burst)) = crate::identity_gc::rate(config) else { return };
+    let (entries, runs, latency) = (Family::default(), Family::default(), Family::default());
+    // Where both kinds are collected, the names are those of the CRDs' collection.
+    if mode == "kvstore" {
+        let (entries, runs, latency) =
+            (Family::clone(&entries), Family::clone(&runs), Family::clone(&latency));
+        context.metrics.register("identity_gc_entries", "Identities after the last run", entries);
+        context.metrics.register("identity_gc_runs", "Runs", runs);
+        context.metrics.register("identity_gc_latency", "Seconds of the last run", latency);
+    }
+    let double = mode.starts_with("doublewrite");
+    let worker = Arc::new(Worker {
+        client: client.clone(),
+        rate: Rate::new(per_second, burst),
+        gc_interval,
+        locks: Mutex::default(),
+        unused: Mutex::default(),
+        entries,
+        runs,
+        latency,
+        double_write: double_write::Reporter::new(context, double),
+        context: context.clone(),
+    });
+    let retry = Retry { cap: Duration::from_secs(10), max: u32::MAX, ..Retry::default() };
+    let lanes = vec![Lane::new("kvstore-tasks")];
+    let lanes = Lanes::new(lanes, retry, None, &context.workqueues);
+    lanes.add(0, Task::Heartbeat);
+    lanes.add(0, Task::Locks);
+    if mode != "crd" && !gc_interval.is_zero() {
+        lanes.add(0, Task::Identities);
+    }
+    if double {
+        lanes.add(0, Task::DoubleWrite);
+    }
+    let handle = move |job: Job<Task>| -> BoxFuture<'static, anyhow::Result<Next>> {
+        let worker = Arc::clone(&worker);
+        async move { worker.perform(job.key).await }.boxed()
+    };
+    lanes.run(4, &context.stop, handle).await;
+}
+
+impl Worker {
+    async fn perform(&self, task: Task) -> anyhow::Result<Next> {
+        match task {
+            Task::Heartbeat => {
+                let write = async {
+                    // Read first: a heartbeat that is not on our lease ends with another's.
+                    self.client.put_if_different(keys::HEARTBEAT, &value::now(), true).await
+                };
+                tokio::time::timeout(HEARTBEAT_WITHIN, write)
+                    .await
+                    .map_err(|_| anyhow::anyhow!("write heartbeat: timed out"))??;
+                Ok(Next::After(HEARTBEAT))
+            }
+            Task::Locks => {
+                let before = lock(&self.locks).clone();
+                let (_, next) =
+                    tokio::time::timeout(LOCKS, gc::locks(&self.client, &before)).await??;
+                *lock(&self.locks) = next;
+                Ok(Next::After(LOCKS))
+            }
+            Task::Identities => self.collect().await,
+            Task::DoubleWrite => {
+                self.double_write.report(&self.context, &self.client).await?;
+                let interval =
+                    self.context.config.duration("double-write-metric-reporter-interval");
+                Ok(Next::After(interval.max(Duration::from_secs(1))))
+            }
+        }
+    }
+
+    async fn collect(&self) -> anyhow::Result<Next> {
+        let start = Instant::now();
+        let space = crate::identity::space(&self.context.config)?;
+        let before = lock(&self.unused).clone();
+        let report = gc::identities(&self.client, space, &before, &self.rate).await;
+        let well = report.as_ref().is_ok_and(|report| report.failures == 0);
+        self.context.metrics.group_ran("kvstore-identity-gc", well);
+        let kvstore = ("identity_type", "kvstore");
+        let outcome = ("outcome", if well { "success" } else { "fail" });
+        self.runs.get_or_create(&[outcome, kvstore]).inc();
+        self.latency.get_or_create(&[outcome, kvstore]).set(start.elapsed().as_secs_f64());
+        let report = report?;
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.entries.get_or_create(&[("status", "alive"), kvstore]).set(count(report.alive));
+        let deleted = count(report.deleted.len());
+        self.entries.get_or_create(&[("status", "deleted"), kvstore]).set(deleted);
+        *lock(&self.unused) = report.unused;
+        Ok(Next::After(self.gc_interval.saturating_sub(start.elapsed())))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -2,10 +2,11 @@
 //! gets out of them (operator.md 12.2).
 //!
 //! * A range is given back when nobody has an address of it and the others are enough. From that
-//!   decision on it is not used until the object does not list it any more: the write may arrive late.
-//!   The decisions outlive the agent ([`NodePools::releasing`]), because the writes may.
+//!   decision on it is not used until the object has another version: the write, which names the version,
+//!   may arrive late. The decisions outlive the agent ([`NodePools::releasing`]), because the writes may.
 //! * What somebody else takes off the list although pods have addresses of it is put back, once.
-//! * Nothing is given back before the addresses of former pods are known ([`NodePools::restored`]).
+//! * Nothing is given back before the addresses of former pods are known ([`NodePools::restored`]), and the
+//!   ranges of the pools ([`NodePools::set_pools`]): what the operator would give anew at once is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::addresses::{AddressError, Addresses};
+use crate::bits;
 use crate::demand::demand;
 use crate::family::Family;
 use crate::multi_pool::{Allocation, Request, usable};
@@ -25,6 +27,8 @@ const WAITS: u64 = 300;
 pub struct Wish {
     /// `requested`, sorted by pool.
     pub requested: Vec<Request>,
+    /// There is more to give back, when the time for it has come.
+    pub later: bool,
     /// `allocated`, if it has to change.
     pub allocated: Option<Vec<Allocation>>,
     /// A pod waits for this, or ranges of pools that nobody here wants are given back.
@@ -37,12 +41,16 @@ pub struct NodePools {
     families: Vec<Family>,
     pre_allocation: BTreeMap<String, u32>,
     addresses: Addresses,
+    /// The object's version.
+    version: String,
     listed: BTreeMap<String, Vec<IpNet>>,
     releasing: BTreeSet<(String, IpNet)>,
     /// In use, taken off the list by somebody else, to be put back.
     missing: BTreeSet<(String, IpNet)>,
     /// What has been missing before: it is not put back again.
     tried: BTreeSet<(String, IpNet)>,
+    /// The ranges of every pool; nothing before they are known.
+    pools: Option<BTreeMap<String, Vec<IpNet>>>,
     /// Pods that got no address: out of which pools, and until when they count.
     pending: BTreeMap<String, (Vec<(Family, String)>, u64)>,
     restored: bool,
@@ -57,17 +65,19 @@ impl NodePools {
             families: families.collect(),
             pre_allocation,
             addresses: Addresses::new(),
+            version: String::new(),
             listed: BTreeMap::new(),
             releasing: BTreeSet::new(),
             missing: BTreeSet::new(),
             tried: BTreeSet::new(),
+            pools: None,
             pending: BTreeMap::new(),
             restored: false,
         }
     }
 
-    /// The node's object lists this; what is no CIDR is passed over.
-    pub fn observe(&mut self, allocated: &[Allocation]) {
+    /// The node's object, as of this version, lists this; what is no CIDR is passed over.
+    pub fn observe(&mut self, version: &str, allocated: &[Allocation]) {
         let mut listed: BTreeMap<String, Vec<IpNet>> = BTreeMap::new();
         for Allocation { pool, cidrs } in allocated {
             let cidrs = cidrs.iter().filter_map(|text| text.trim().parse::<IpNet>().ok());
@@ -86,7 +96,11 @@ impl NodePools {
         let addresses = &self.addresses;
         self.missing.retain(|(pool, cidr)| !lists(pool, cidr) && addresses.used_in(*cidr) > 0);
         self.tried.retain(|(_, cidr)| addresses.used_in(*cidr) > 0);
-        self.releasing.retain(|(pool, cidr)| lists(pool, cidr));
+        if self.version != version {
+            // What was sent under the other version has arrived, or never will.
+            self.releasing.clear();
+            version.clone_into(&mut self.version);
+        }
         let former = std::mem::replace(&mut self.listed, listed);
         for pool in former.keys() {
             self.refresh(pool);
@@ -103,21 +117,23 @@ impl NodePools {
         }
         self.tried.clear();
         self.releasing.clear();
+        self.version.clear();
         let former = std::mem::take(&mut self.listed);
         for pool in former.keys() {
             self.refresh(pool);
         }
     }
 
-    /// A former agent had decided to give this back.
-    pub fn restore_releasing(&mut self, releasing: impl IntoIterator<Item = (String, IpNet)>) {
-        self.releasing.extend(releasing);
+    /// A former agent had decided, under this version of the object, to give this back.
+    pub fn restore_releasing(&mut self, version: String, releasing: BTreeSet<(String, IpNet)>) {
+        (self.version, self.releasing) = (version, releasing);
         self.refresh_all();
     }
 
-    /// What is being given back: to be written down before the object is written.
-    pub fn releasing(&self) -> &BTreeSet<(String, IpNet)> {
-        &self.releasing
+    /// What is being given back under which version of the object: to be written down before the object
+    /// is written.
+    pub fn releasing(&self) -> (&str, &BTreeSet<(String, IpNet)>) {
+        (&self.version, &self.releasing)
     }
 
     /// The addresses of former pods are known: from now on ranges are given back.
@@ -125,14 +141,18 @@ impl NodePools {
         self.restored = true;
     }
 
-    /// What the object should say, given what it asks for now. Decides what is given back.
-    pub fn wish(&mut self, asked: &[Request], now: u64) -> Wish {
+    /// These are the ranges of every pool.
+    pub fn set_pools(&mut self, pools: BTreeMap<String, Vec<IpNet>>) {
+        self.pools = Some(pools);
+    }
+
+    /// What the object should say, given what it asks for now. Decides what is given back: if it is
+    /// `time` for that, or something else has to be written at once.
+    pub fn wish(&mut self, asked: &[Request], now: u64, time: bool) -> Wish {
         self.pending.retain(|_, (_, until)| *until > now);
         let mut requested = self.requested();
         let before = |pool: &str| asked.iter().find(|one| one.pool == pool);
-        if self.restored {
-            self.release_excess();
-        } else {
+        if !self.restored {
             // What a former agent asked for is not given up before its pods are known.
             for former in asked {
                 match requested.iter_mut().find(|one| one.pool == former.pool) {
@@ -145,14 +165,17 @@ impl NodePools {
         let more = requested.iter().any(|one| {
             before(&one.pool).is_none_or(|former| one.v4 > former.v4 || one.v6 > former.v6)
         });
+        let excess = if self.restored { self.excess() } else { Vec::new() };
         let unwanted = |pool: &str| !requested.iter().any(|one| one.pool == pool);
-        let gives_up = self.releasing.iter().any(|(pool, _)| unwanted(pool));
-        let changes = !self.releasing.is_empty() || !self.missing.is_empty();
-        Wish {
-            urgent: more || gives_up || !self.missing.is_empty(),
-            allocated: changes.then(|| self.kept()),
-            requested,
+        let mut giving = self.releasing.iter().chain(&excess);
+        let urgent = more || giving.any(|(pool, _)| unwanted(pool)) || !self.missing.is_empty();
+        let later = !urgent && !time && !excess.is_empty();
+        if !later && !excess.is_empty() {
+            self.releasing.extend(excess);
+            self.refresh_all();
         }
+        let changes = !self.releasing.is_empty() || !self.missing.is_empty();
+        Wish { urgent, later, allocated: changes.then(|| self.kept()), requested }
     }
 
     /// Gives `owner` an address of each family out of the pools named; all or nothing. Without one,
@@ -232,9 +255,16 @@ impl NodePools {
         demand(u32::try_from(used + waiting).unwrap_or(u32::MAX), pre_allocation)
     }
 
-    /// Gives back ranges that nobody uses while the others of their pool and family are enough, the last first.
-    fn release_excess(&mut self) {
-        for (pool, cidrs) in self.listed.clone() {
+    /// Ranges that nobody uses, the last first, while the others of their pool and family are enough. As for
+    /// the operator, what its pool does not contain any more does not count.
+    fn excess(&self) -> Vec<(String, IpNet)> {
+        let (mut excess, Some(pools)) = (Vec::new(), &self.pools) else { return Vec::new() };
+        for (pool, cidrs) in &self.listed {
+            let counts = |cidr: &IpNet| {
+                let own = pools.get(pool);
+                own.is_some_and(|ranges| ranges.iter().any(|range| bits::contains(*range, *cidr)))
+            };
+            let worth = |cidr: &IpNet| if counts(cidr) { usable(*cidr) } else { 0 };
             for family in Family::BOTH {
                 let mut kept: Vec<IpNet> = cidrs
                     .iter()
@@ -242,18 +272,18 @@ impl NodePools {
                     .filter(|cidr| Family::of_net(*cidr) == family)
                     .filter(|cidr| !self.releasing.contains(&(pool.clone(), *cidr)))
                     .collect();
-                let needed = u128::from(self.needed(&pool, family));
-                let mut total = kept.iter().map(|cidr| usable(*cidr)).fold(0, u128::saturating_add);
+                let needed = u128::from(self.needed(pool, family));
+                let mut total = kept.iter().map(worth).fold(0, u128::saturating_add);
                 while let Some(cidr) = kept.pop() {
-                    let rest = total - usable(cidr).min(total);
+                    let rest = total - worth(&cidr);
                     if rest >= needed && self.addresses.used_in(cidr) == 0 {
                         total = rest;
-                        self.releasing.insert((pool.clone(), cidr));
+                        excess.push((pool.clone(), cidr));
                     }
                 }
             }
-            self.refresh(&pool);
         }
+        excess
     }
 
     /// What the object should list: what it lists, without what is given back, with what is missing.

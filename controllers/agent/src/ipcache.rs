@@ -5,6 +5,8 @@
 //! restart takes nobody's address away. The prefixes that policies name are known to be all there
 //! only once policy says so; until then those that a former agent wrote stay.
 
+mod choice;
+mod cluster;
 mod source;
 mod table;
 mod writer;
@@ -24,7 +26,7 @@ use crate::endpoint::Endpoints;
 use crate::node::Nodes;
 use crate::readiness::Readiness;
 
-pub use source::protocol;
+pub use source::{Fed, protocol};
 use table::Table;
 pub use table::{Origin, Prefix};
 
@@ -38,13 +40,20 @@ const UNLISTED: usize = 1024;
 pub struct Sources {
     /// To watch slices or endpoints.
     pub client: Client,
-    /// `enable-cilium-endpoint-slice`: slices are read, not endpoints.
+    /// `enable-cilium-endpoint-slice`: slices are read, and endpoints only while slices do not say it all.
     pub slices: bool,
     /// The cluster's nodes.
     pub nodes: Nodes,
     /// This node's endpoints.
     pub endpoints: Endpoints,
+    /// Kubernetes says where the cluster's pods are; else only `fed` does.
+    pub kubernetes: bool,
+    /// What the kvstore, or other clusters, say; nothing where there is neither.
+    pub fed: Option<mpsc::Receiver<Vec<Fed>>>,
 }
+
+/// Identities of nodes' addresses that policies tell apart.
+pub type NodeIdentities = std::collections::BTreeMap<IpAddr, NumericIdentity>;
 
 /// The ipcache; clones share it.
 #[derive(Debug, Clone)]
@@ -56,6 +65,7 @@ struct Shared {
     prefixes: mpsc::UnboundedSender<PrefixUpdate>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<PrefixUpdate>>>,
     names: watch::Sender<Arc<ClusterPorts>>,
+    nodes: watch::Sender<Arc<NodeIdentities>>,
     listed: watch::Sender<bool>,
     unlisted: broadcast::Sender<IpAddr>,
 }
@@ -75,6 +85,7 @@ impl Default for Cache {
             prefixes,
             inbox: Mutex::new(Some(inbox)),
             names: watch::Sender::default(),
+            nodes: watch::Sender::default(),
             listed: watch::Sender::default(),
             unlisted: broadcast::Sender::new(UNLISTED),
         }))
@@ -101,6 +112,11 @@ impl Cache {
             return false;
         }
         answer.await.unwrap_or(false)
+    }
+
+    /// Makes these the identities of other nodes' addresses; the rest are `remote-node`.
+    pub fn set_node_identities(&self, identities: NodeIdentities) {
+        self.0.nodes.send_replace(Arc::new(identities));
     }
 
     /// Returns once everything that the cluster says has been heard, port names included.

@@ -9,16 +9,16 @@ mod closed;
 mod feed;
 pub mod host;
 mod realize;
+mod references;
 #[cfg(test)]
 mod test_agent;
 mod worker;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cilia_crds::NumericIdentity;
 use cilia_loader::Datapath;
-use cilia_policy::Config;
+use cilia_policy::{Config, Repository};
 use kube::Client;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::endpoint::LocalEndpoint;
 use crate::identity::Identities;
 use crate::ipcache::Cache;
+use crate::node::Nodes;
 use crate::readiness::Readiness;
 
 pub use feed::Kinds;
@@ -86,6 +87,8 @@ pub struct Sources {
     pub kinds: Kinds,
     /// All identities.
     pub identities: Identities,
+    /// All nodes.
+    pub nodes: Nodes,
     /// Where the prefixes go that policies name.
     pub ipcache: Cache,
 }
@@ -182,16 +185,30 @@ impl Enforcer {
         self.0.settings.host.then_some(host::ENDPOINT)
     }
 
-    /// Returns once the node's own map holds the policy for these labels of it.
-    pub async fn realize_host(&self, labels: &BTreeMap<String, String>) -> Result<(), Error> {
+    /// Returns once the node's own map holds its policy.
+    pub async fn realize_host(&self) -> Result<(), Error> {
         let (done, answer) = oneshot::channel();
-        self.keep(host::ENDPOINT, host::subject(labels), Some(done))?;
+        self.keep(host::ENDPOINT, host::subject(), Some(done))?;
         answer.await.unwrap_or(Err(Error::Stopping { id: host::ENDPOINT }))
     }
 
     /// The same as [`Self::restore`] for the node itself.
-    pub fn restore_host(&self, labels: &BTreeMap<String, String>) -> Result<(), Error> {
-        self.keep(host::ENDPOINT, host::subject(labels), None)
+    pub fn restore_host(&self) -> Result<(), Error> {
+        self.keep(host::ENDPOINT, host::subject(), None)
+    }
+
+    /// Asks the rules and identities as they are now; nothing if the agent stops.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Repository) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (tell, answer) = oneshot::channel();
+        let question = move |repository: &mut Repository| {
+            // The one who asked may be gone: nothing to tell then.
+            let _ = tell.send(question(repository));
+        };
+        self.0.orders.send(Order::Ask(realize::Question(Box::new(question)))).ok()?;
+        answer.await.ok()
     }
 
     /// Records what an endpoint's policy says, instead of enforcing it; or enforces it again.
@@ -256,6 +273,8 @@ impl Enforcer {
     }
 }
 
+#[cfg(test)]
+mod reference_tests;
 #[cfg(test)]
 #[path = "policy/tests.rs"]
 mod tests;

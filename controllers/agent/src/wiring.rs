@@ -19,9 +19,11 @@ use cilia_runtime::config::Config as Flags;
 use cilia_runtime::http;
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::clustermesh::Clustermesh;
 use crate::config::Settings;
 use crate::device::{Netlink, Sysctl};
 use crate::endpoint::{self, EndpointMap, Endpoints, Lifecycle, Pods, StateFiles};
@@ -29,11 +31,12 @@ use crate::events::Bus;
 use crate::identity::Identities;
 use crate::ipam::Ipam;
 use crate::ipcache::{self, Cache};
+use crate::kvstore::{self, Kvstore};
 use crate::node::{Keeper, Nodes, Plumbing};
 use crate::policy::{self, Enforcer};
 use crate::readiness::Readiness;
 use crate::service::{self, Services};
-use crate::{api, cni, conntrack};
+use crate::{api, clustermesh, cni, conntrack};
 
 /// The gate that opens once former endpoints have been taken over.
 const ENDPOINTS: &str = "endpoints";
@@ -114,7 +117,9 @@ impl Agent {
         let workqueues = Workqueues::register(&metrics);
         let client = client::client(&flags, &client::Settings::new(&flags, "cilium-agent")).await?;
 
-        let (nodes, ipam, endpoints) = (Nodes::default(), Ipam::default(), Endpoints::default());
+        let (nodes, endpoints) = (Nodes::default(), Endpoints::default());
+        let ipam = Ipam::new(&settings.node, &settings.state_dir);
+        metrics.register_collector(Box::new(crate::ipam::Collector(ipam.clone())));
         let identities = Identities::with_settings(client.clone(), settings.identities.clone());
         let (pods, pod_changes) = Pods::new(client.clone());
         let keeper = Keeper::new(
@@ -129,16 +134,21 @@ impl Agent {
             let stop = stop.clone();
             async move { keeper.run(stop).await }
         });
-        self.spawn("identities", {
-            let (identities, stop) = (identities.clone(), stop.clone());
-            async move { identities.run(stop).await }
-        });
         self.spawn("pods", {
             let (pods, name, stop) = (pods.clone(), settings.node.name.clone(), stop.clone());
             async move { pods.run(&name, stop).await }
         });
 
+        if settings.kvstore.mode == kvstore::Mode::Kubernetes {
+            self.follow_identities(&identities);
+        }
         let local = nodes.wait_local().await;
+        let space = settings.identities.space;
+        let kvstore = Kvstore::new(&settings.kvstore, space, &local, &workqueues, &metrics)?;
+        if let Some(backend) = kvstore.as_ref().and_then(Kvstore::backend) {
+            identities.use_backend(backend);
+            self.follow_identities(&identities);
+        }
         let netlink = Netlink::connect()?;
         let sysctl = Sysctl::new(&settings.node.procfs);
         let plumbing = Plumbing::new(
@@ -150,16 +160,17 @@ impl Agent {
         );
         let devices = retried("node devices", || plumbing.ensure(), &readiness, DATAPATH).await;
         let mtu = plumbing.mtu(&local).await?;
+        let base = policy::host::at_start(&settings);
         let datapath = Arc::new(
-            load(&settings, &Plumbing::node_config(&devices, &local, &settings.datapath)).await?,
+            load(&settings, &Plumbing::node_config(&devices, &local, &base.borrow())).await?,
         );
         let map = EndpointMap::new(datapath.endpoints());
         plumbing.ensure_hosts(&map, &devices).await?;
         readiness.open(DATAPATH);
         self.spawn("node devices and routes", {
-            let (datapath, map, base, stop) =
-                (datapath.clone(), map.clone(), base.subscribe(), stop.clone());
-            async move { plumbing.run(datapath, map, base, stop).await }
+            let (datapath, map, stop) = (datapath.clone(), map.clone(), stop.clone());
+            let (base, guarded) = (base.subscribe(), settings.guarded_devices.clone());
+            async move { plumbing.run(datapath, map, base, &guarded, stop).await }
         });
 
         let (cache, bus, services) = (Cache::default(), Bus::default(), Services::default());
@@ -169,9 +180,22 @@ impl Agent {
         );
         if let Some(id) = enforcer.host() {
             endpoints.reserve(id);
-            enforcer.restore_host(&local.labels)?;
+            enforcer.restore_host()?;
+            let guard =
+                policy::host::guard(enforcer.clone(), base, workqueues.clone(), stop.clone());
+            self.spawn("the node's policy", guard);
         }
-        self.fill_maps(&Maps {
+        let fed = self.feed(
+            &settings,
+            kvstore,
+            &endpoints,
+            clustermesh::Readers {
+                identities: identities.clone(),
+                nodes: nodes.clone(),
+                services: services.clone(),
+            },
+        );
+        self.fill_maps(Maps {
             settings: &settings,
             client: &client,
             nodes: &nodes,
@@ -182,6 +206,7 @@ impl Agent {
             services: &services,
             datapath: &datapath,
             readiness: &readiness,
+            fed,
         });
         self.spawn(
             "conntrack",
@@ -259,13 +284,63 @@ impl Agent {
         Ok(())
     }
 
-    fn fill_maps(&mut self, maps: &Maps<'_>) {
+    fn follow_identities(&mut self, identities: &Identities) {
+        let (identities, stop) = (identities.clone(), self.stop.clone());
+        self.spawn("identities", async move { identities.run(stop).await });
+    }
+
+    /// Starts what reads and writes outside of Kubernetes. What it says of addresses, if anything.
+    fn feed(
+        &mut self,
+        settings: &Settings,
+        kvstore: Option<Kvstore>,
+        endpoints: &Endpoints,
+        readers: clustermesh::Readers,
+    ) -> Option<mpsc::Receiver<Vec<ipcache::Fed>>> {
+        let stop = self.stop.clone();
+        let (feed, fed) = mpsc::channel(kvstore::BATCHES);
+        let feeds = Kvstore::feeds(&settings.kvstore) || settings.clustermesh.is_some();
+        let nodes = readers.nodes.clone();
+        let mesh = settings.clustermesh.as_ref().map(|settings| {
+            let (mesh, news) = Clustermesh::new(settings);
+            self.spawn(
+                "other clusters",
+                mesh.clone().run(readers, feed.clone(), news, stop.clone()),
+            );
+            mesh
+        });
+        if let Some(kvstore) = kvstore.clone() {
+            let (endpoints, feed) = (endpoints.clone(), Some(feed.clone()));
+            self.spawn("kvstore", kvstore.run(endpoints, nodes, feed, stop.clone()));
+        }
+        if feeds {
+            self.spawn("the end of lists", async move {
+                let listed = async {
+                    if let Some(kvstore) = &kvstore {
+                        kvstore.wait_listed().await;
+                    }
+                    if let Some(mesh) = &mesh {
+                        mesh.wait_ready().await;
+                    }
+                    // Without an ipcache nobody waits.
+                    let _ = feed.send(vec![ipcache::Fed::Listed]).await;
+                };
+                stop.run_until_cancelled(listed).await;
+                stop.cancelled().await;
+            });
+        }
+        feeds.then_some(fed)
+    }
+
+    fn fill_maps(&mut self, maps: Maps<'_>) {
         let (datapath, readiness) = (maps.datapath, maps.readiness);
         let sources = ipcache::Sources {
             client: maps.client.clone(),
             slices: maps.settings.slices,
             nodes: maps.nodes.clone(),
             endpoints: maps.endpoints.clone(),
+            kubernetes: !Kvstore::feeds(&maps.settings.kvstore),
+            fed: maps.fed,
         };
         let stop = self.stop.clone();
         self.spawn(
@@ -276,6 +351,7 @@ impl Agent {
             client: maps.client.clone(),
             kinds: maps.settings.kinds,
             identities: maps.identities.clone(),
+            nodes: maps.nodes.clone(),
             ipcache: maps.cache.clone(),
         };
         self.spawn(
@@ -308,6 +384,7 @@ struct Maps<'a> {
     services: &'a Services,
     datapath: &'a Arc<Datapath>,
     readiness: &'a Readiness,
+    fed: Option<mpsc::Receiver<Vec<ipcache::Fed>>>,
 }
 
 /// Loads the programs, on a thread of its own: the kernel's verifier takes its time.

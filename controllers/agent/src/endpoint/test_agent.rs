@@ -87,6 +87,8 @@ impl Agent {
             slices: false,
             nodes: nodes.clone(),
             endpoints: endpoints.clone(),
+            kubernetes: true,
+            fed: None,
         };
         tokio::spawn(cache.clone().run(
             sources,
@@ -99,6 +101,7 @@ impl Agent {
             client: client.clone(),
             kinds,
             identities: identities.clone(),
+            nodes: nodes.clone(),
             ipcache: cache.clone(),
         };
         tokio::spawn(enforcer.clone().run(

@@ -10,9 +10,43 @@ use cilia_loader::RemoteEndpoint;
 use cilia_policy::PortName;
 use ipnet::IpNet;
 
+use super::NodeIdentities;
 use super::table::{Prefix, Said};
 use crate::endpoint::LocalEndpoint;
 use crate::node::{LocalNode, NodeInfo};
+
+/// What a source outside of Kubernetes says of one prefix, by the name of the key that says so.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fed {
+    /// Somebody is behind a prefix.
+    Entry {
+        /// Who says so: another word of the same name replaces it.
+        name: Arc<str>,
+        /// The prefix.
+        prefix: Prefix,
+        /// Who is behind it, and how it is reached.
+        endpoint: RemoteEndpoint,
+        /// How the pod names its ports.
+        ports: Vec<(PortName, u16)>,
+    },
+    /// Nobody of this name says anything any more.
+    Gone(Arc<str>),
+    /// Everything that was there at the start has been told.
+    Listed,
+}
+
+/// What one word means; nothing for the end of the list.
+pub(super) fn fed(fed: Fed) -> Option<(Arc<str>, Said)> {
+    match fed {
+        Fed::Listed => None,
+        Fed::Gone(name) => Some((name, Said::default())),
+        Fed::Entry { name, prefix, endpoint, ports } => {
+            let identity = NumericIdentity(endpoint.identity);
+            let ports = ports.into_iter().map(|(name, port)| (identity, name, port)).collect();
+            Some((name, Said { prefixes: vec![(prefix, endpoint)], ports }))
+        }
+    }
+}
 
 /// The whole address as a prefix.
 pub(super) fn whole(address: IpAddr) -> (IpAddr, u8) {
@@ -106,10 +140,16 @@ pub(super) fn local<'a>(endpoints: impl Iterator<Item = &'a LocalEndpoint>) -> S
 /// The addresses of nodes. Another node's router is reached like its pods, through the tunnel; so
 /// is whatever else is in the ranges of its pods: the first packets to a new pod need not wait until
 /// its slice is known here, and the other node judges them by their sender.
-pub(super) fn nodes(own: Option<&LocalNode>, all: &[Arc<NodeInfo>]) -> Said {
+pub(super) fn nodes(
+    own: Option<&LocalNode>,
+    all: &[Arc<NodeInfo>],
+    identities: &NodeIdentities,
+) -> Said {
     let mut said = Said::default();
-    let remote =
-        |tunnel| RemoteEndpoint { identity: NumericIdentity::REMOTE_NODE.0, tunnel, key: 0 };
+    let remote = |address: &IpAddr, tunnel| {
+        let identity = identities.get(address).unwrap_or(&NumericIdentity::REMOTE_NODE).0;
+        RemoteEndpoint { identity, tunnel, key: 0 }
+    };
     for node in all.iter().filter(|node| own.is_none_or(|own| node.name != own.name)) {
         let routers = [
             node.cilium_internal_ipv4.map(IpAddr::from),
@@ -119,7 +159,7 @@ pub(super) fn nodes(own: Option<&LocalNode>, all: &[Arc<NodeInfo>]) -> Said {
         let tunnel = internal.into_iter().flatten().next();
         for address in &node.addresses {
             let tunnel = tunnel.filter(|_| routers.contains(&Some(*address)));
-            said.prefixes.push((whole(*address), remote(tunnel)));
+            said.prefixes.push((whole(*address), remote(address, tunnel)));
         }
         let ranges = node.pod_cidrs.iter().filter(|_| tunnel.is_some());
         said.prefixes.extend(ranges.map(|range| {
@@ -150,6 +190,16 @@ fn unknown_in(range: &IpNet, own: Option<&LocalNode>) -> NumericIdentity {
     }
 }
 
+/// The identities that a former agent gave to nodes that policies tell apart.
+pub(super) fn former_nodes(entries: &[(Prefix, RemoteEndpoint)]) -> NodeIdentities {
+    let apart = |identity: u32| {
+        identity == NumericIdentity::KUBE_APISERVER.0
+            || identity & !0x00ff_ffff == cilia_policy::nodes::SCOPE
+    };
+    let entries = entries.iter().filter(|(_, value)| apart(value.identity));
+    entries.map(|((address, _), value)| (*address, NumericIdentity(value.identity))).collect()
+}
+
 /// The prefixes that a former agent's policies named, of all that the map says.
 pub(super) fn former_policy(entries: Vec<(Prefix, RemoteEndpoint)>) -> Said {
     let named = |(_, value): &(Prefix, RemoteEndpoint)| {
@@ -173,7 +223,7 @@ pub(super) fn policy(prefixes: &[(IpNet, NumericIdentity)]) -> Said {
 mod tests {
     use std::sync::Arc;
 
-    use super::nodes;
+    use super::{NodeIdentities, nodes};
     use crate::node::{LocalNode, NodeInfo};
 
     #[test]
@@ -196,7 +246,7 @@ mod tests {
             internal_ipv4: Some("192.168.0.2".parse().unwrap()),
             ..NodeInfo::default()
         };
-        let said = nodes(Some(&own), &[Arc::new(same), Arc::new(other)]);
+        let said = nodes(Some(&own), &[Arc::new(same), Arc::new(other)], &NodeIdentities::new());
         let shown: Vec<_> = said
             .prefixes
             .iter()

@@ -2,20 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
 use cilia_loader::{Datapath, IpCache, RemoteEndpoint, converge};
-use cilia_runtime::watch::{Event, Key, watch};
-use futures::{FutureExt as _, Stream, StreamExt as _};
-use kube::{Api, Resource};
-use tokio::sync::oneshot;
+use futures::{FutureExt as _, StreamExt as _};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::cluster::{News, cluster};
 use super::table::{Origin, Prefix, Said, Touched};
-use super::{Cache, GATE, Shared, Sources, source};
+use super::{Cache, Fed, GATE, Shared, Sources, source};
 use crate::readiness::Readiness;
 
 /// How often the whole map is compared, against edits by others.
@@ -25,10 +22,6 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How many events are taken together before the map is written.
 const BATCH: usize = 4096;
 
-/// What a slice or endpoint says, by its name; `None` is the end of the first list.
-type News = Option<(Arc<str>, Said)>;
-type Cluster = Pin<Box<dyn Stream<Item = News> + Send>>;
-
 struct Writer {
     cache: Cache,
     map: cilia_loader::Table<IpCache>,
@@ -37,7 +30,8 @@ struct Writer {
     /// Prefixes that the map may be wrong about.
     pending: BTreeSet<Prefix>,
     waiting: Vec<oneshot::Sender<bool>>,
-    cluster_synced: bool,
+    /// Sources that have not told yet everything that there was at the start.
+    unlisted: u8,
     /// Pods name their ports in another way than was told last.
     names_changed: bool,
     settled: bool,
@@ -54,8 +48,9 @@ pub(super) async fn run(
     else {
         return;
     };
-    let Sources { client, slices, nodes, endpoints } = sources;
+    let Sources { client, slices, nodes, endpoints, kubernetes, mut fed } = sources;
     let mut nodes_changed = nodes.subscribe();
+    let mut identities_changed = cache.0.nodes.subscribe();
     let mut endpoints_changed = endpoints.subscribe();
     let mut writer = Writer {
         cache,
@@ -64,11 +59,15 @@ pub(super) async fn run(
         nodes,
         pending: BTreeSet::new(),
         waiting: Vec::new(),
-        cluster_synced: false,
+        unlisted: u8::from(kubernetes) + u8::from(fed.is_some()),
         names_changed: false,
         settled: false,
     };
-    let mut cluster = cluster(client, slices);
+    let mut cluster = if kubernetes {
+        cluster(writer.cache.clone(), client, slices)
+    } else {
+        Box::pin(futures::stream::pending())
+    };
     let mut compare = tokio::time::interval(COMPARE);
     compare.tick().await;
     writer.take_former_prefixes();
@@ -87,7 +86,16 @@ pub(super) async fn run(
                     writer.take_cluster(news);
                 }
             }
+            Some(batch) = next(&mut fed) => {
+                for word in batch {
+                    match source::fed(word) {
+                        None => writer.unlisted = writer.unlisted.saturating_sub(1),
+                        Some((name, said)) => writer.take(&Origin::Cluster(name), said),
+                    }
+                }
+            }
             Ok(()) = nodes_changed.changed() => writer.take_nodes(),
+            Ok(()) = identities_changed.changed() => writer.take_nodes(),
             Ok(()) = endpoints_changed.changed() => writer.take_local(&endpoints),
             Some(update) = inbox.recv() => {
                 writer.take(&Origin::Policy, source::policy(&update.prefixes));
@@ -99,21 +107,12 @@ pub(super) async fn run(
     }
 }
 
-/// Slices, or endpoints where there are no slices.
-fn cluster(client: kube::Client, slices: bool) -> Cluster {
-    fn news<K: Resource>(event: Event<K>, said: impl Fn(&K) -> Said) -> News {
-        match event {
-            Event::Applied(object) => Some((Key::of(&object).to_string().into(), said(&object))),
-            Event::Deleted(key) => Some((key.to_string().into(), Said::default())),
-            Event::Synced => None,
-        }
+/// What is told from outside of Kubernetes; never, where nobody tells anything.
+async fn next(fed: &mut Option<mpsc::Receiver<Vec<Fed>>>) -> Option<Vec<Fed>> {
+    match fed {
+        Some(fed) => fed.recv().await,
+        None => std::future::pending().await,
     }
-    if slices {
-        let events = watch(Api::<CiliumEndpointSlice>::all(client));
-        return Box::pin(events.map(|event| news(event, source::slice)));
-    }
-    let events = watch(Api::<CiliumEndpoint>::all(client));
-    Box::pin(events.map(|event| news(event, source::endpoint)))
 }
 
 impl Writer {
@@ -130,7 +129,7 @@ impl Writer {
 
     fn take_cluster(&mut self, news: News) {
         match news {
-            None => self.cluster_synced = true,
+            None => self.unlisted = self.unlisted.saturating_sub(1),
             Some((name, said)) => self.take(&Origin::Cluster(name), said),
         }
     }
@@ -138,7 +137,17 @@ impl Writer {
     /// What a former agent's policies named stays until this one's have been heard.
     fn take_former_prefixes(&mut self) {
         match self.map.entries() {
-            Ok(entries) => self.take(&Origin::Policy, source::former_policy(entries)),
+            Ok(entries) => {
+                let former = source::former_nodes(&entries);
+                self.cache.0.nodes.send_if_modified(|nodes| {
+                    let unknown = nodes.is_empty() && !former.is_empty();
+                    if unknown {
+                        *nodes = Arc::new(former);
+                    }
+                    unknown
+                });
+                self.take(&Origin::Policy, source::former_policy(entries));
+            }
             Err(error) => tracing::warn!(%error, "prefixes of policies not restored"),
         }
     }
@@ -146,7 +155,8 @@ impl Writer {
     fn take_nodes(&mut self) {
         let own = self.nodes.local();
         let all = self.nodes.list();
-        self.take(&Origin::Nodes, source::nodes(own.as_deref(), &all));
+        let identities = self.cache.0.nodes.borrow().clone();
+        self.take(&Origin::Nodes, source::nodes(own.as_deref(), &all, &identities));
         let addresses: Vec<IpAddr> = own.iter().flat_map(|own| own.addresses()).collect();
         if addresses != self.own {
             self.own = addresses;
@@ -171,7 +181,7 @@ impl Writer {
         if std::mem::take(&mut self.names_changed) {
             names.send_replace(Arc::new(self.cache.table(|table| table.named_ports())));
         }
-        let synced = self.cluster_synced;
+        let synced = self.unlisted == 0;
         listed.send_if_modified(|listed| std::mem::replace(listed, synced) != synced);
     }
 
@@ -179,7 +189,7 @@ impl Writer {
     fn write(&mut self, readiness: &Readiness) {
         self.tell_names();
         // This node is known only after all nodes have been listed.
-        let complete = self.cluster_synced && self.nodes.local().is_some();
+        let complete = self.unlisted == 0 && self.nodes.local().is_some();
         if complete && !self.settled {
             let desired = self.cache.table(|table| table.desired());
             let desired: BTreeMap<Prefix, RemoteEndpoint> =

@@ -7,6 +7,7 @@
 
 use cilia_crds::policy::{EgressRule, IngressRule, PolicyRule};
 use cilia_crds::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy};
+use cilia_policy::ClusterNetworkPolicy;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
 
@@ -48,6 +49,16 @@ impl Closed for NetworkPolicy {
             };
             spec.policy_types = Some(types.unwrap_or_else(implied));
         }
+        closed
+    }
+}
+
+impl Closed for ClusterNetworkPolicy {
+    /// What of it can't be read closes by itself; the rest is an order that only whole makes sense.
+    fn closed(&self) -> Self {
+        let mut closed = self.clone();
+        closed.spec.ingress.clear();
+        closed.spec.egress.clear();
         closed
     }
 }

@@ -1,17 +1,18 @@
 //! Watches the kinds of policy that the configuration switches on, as one stream of changes.
 
 use std::fmt::Debug;
-use std::pin::Pin;
 
 use cilia_crds::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy};
-use cilia_policy::{Config, Kind, Lenient, Note, PolicyId, rule::Rule};
+use cilia_policy::{ClusterNetworkPolicy, Config, Kind, Lenient, Note, PolicyId, rule::Rule};
 use cilia_runtime::watch::{Event, Key, watch};
-use futures::{Stream, StreamExt as _, stream};
+use futures::StreamExt as _;
+use futures::stream::{self, SelectAll};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 
 use super::closed::Closed;
+use super::references::{self, Feed, Reference};
 
 /// Which kinds of policy count.
 #[derive(Debug, Clone, Copy)]
@@ -33,17 +34,18 @@ pub(super) enum News {
     Fault(PolicyId, String, Vec<Rule>),
     /// A policy is gone.
     Gone(PolicyId),
+    /// Something that policies refer to has changed.
+    Reference(Reference),
     /// Every policy of one kind has been listed.
     Synced,
 }
 
-/// Every policy, and how many kinds are to be [`News::Synced`].
-pub(super) fn policies(
-    client: &Client,
-    kinds: Kinds,
-    config: &Config,
-) -> (Pin<Box<dyn Stream<Item = News> + Send>>, usize) {
-    let mut feeds = Vec::new();
+/// Every policy and what it refers to, and how many feeds are to be [`News::Synced`].
+pub(super) fn policies(client: &Client, kinds: Kinds, config: &Config) -> (SelectAll<Feed>, usize) {
+    let mut feeds = vec![references::api_server(client)];
+    if kinds.cilium || kinds.clusterwide {
+        feeds.push(references::groups(client));
+    }
     if kinds.cilium {
         feeds.push(feed::<CiliumNetworkPolicy>(client, Kind::Cilium, config, |policy, config| {
             cilia_policy::cilium(policy, config)
@@ -64,10 +66,15 @@ pub(super) fn policies(
             config,
             cilia_policy::kubernetes,
         ));
+        feeds.push(references::cluster_policies(client));
     }
     let count = feeds.len();
-    // With no kind at all the stream still must not end.
-    (Box::pin(stream::select_all(feeds).chain(stream::pending())), count)
+    (stream::select_all(feeds), count)
+}
+
+/// Every `ClusterNetworkPolicy`, once the cluster knows the kind.
+pub(super) fn cluster_policies(client: &Client, config: &Config) -> Feed {
+    feed::<ClusterNetworkPolicy>(client, Kind::Cluster, config, cilia_policy::cluster)
 }
 
 fn feed<K>(
@@ -75,7 +82,7 @@ fn feed<K>(
     kind: Kind,
     config: &Config,
     parse: fn(&K, &Config) -> Result<cilia_policy::Parsed, cilia_policy::Error>,
-) -> Pin<Box<dyn Stream<Item = News> + Send>>
+) -> Feed
 where
     K: Closed<DynamicType = ()> + DeserializeOwned + Debug + Send + Sync + 'static,
 {

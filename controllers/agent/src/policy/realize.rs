@@ -20,8 +20,19 @@ pub(super) enum Order {
     Remove(u16, Done),
     /// Record what an endpoint's policy says, or enforce it.
     Audit(u16, bool, Done),
+    /// Ask the rules something.
+    Ask(Question),
     /// Every endpoint of a former agent has been ordered.
     Restored,
+}
+
+/// What is asked of the rules.
+pub(super) struct Question(pub(super) Box<dyn FnOnce(&mut Repository) + Send>);
+
+impl std::fmt::Debug for Question {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Question")
+    }
 }
 
 /// Whom to tell what became of an order.
@@ -81,8 +92,7 @@ impl Realized {
     /// What to write for what is wanted now.
     pub(super) fn plan(&mut self, id: u16, repository: &mut Repository) -> Option<Plan> {
         let (identity, labels) = (self.subject.identity, &self.subject.labels);
-        // Only this node knows its own labels.
-        if identity == NumericIdentity::HOST || repository.labels(identity).is_none() {
+        if repository.labels(identity).is_none() {
             repository.set_identity(identity, labels.clone());
         }
         let wanted = repository.policy(identity, &self.subject.ports)?;

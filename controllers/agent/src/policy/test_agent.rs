@@ -109,7 +109,11 @@ impl Agent {
         datapath.ipcache().upsert(&(ip("10.9.9.9"), 32), &stale).unwrap();
 
         let cache = ipcache::Cache::default();
-        let policy = cilia_policy::Config { dual_stack: true, ..cilia_policy::Config::default() };
+        let policy = cilia_policy::Config {
+            dual_stack: true,
+            host_firewall: policy_settings.host,
+            ..cilia_policy::Config::default()
+        };
         let parts = api::Parts {
             config: Arc::new(Config::load(Flags::agent(), [], []).unwrap()),
             readiness: readiness.clone(),
@@ -125,12 +129,19 @@ impl Agent {
             metrics: Metrics::new("cilium"),
         };
         let enforcer = parts.enforcer.clone();
-        let sources = ipcache::Sources { client: client.clone(), slices: true, nodes, endpoints };
+        let sources = ipcache::Sources {
+            client: client.clone(),
+            slices: true,
+            nodes: nodes.clone(),
+            endpoints,
+            kubernetes: true,
+            fed: None,
+        };
         let filling =
             cache.clone().run(sources, datapath.clone(), readiness.clone(), token.clone());
         tokio::spawn(filling);
         let kinds = Kinds { cilium: true, clusterwide: true, kubernetes: true };
-        let sources = Sources { client, kinds, identities, ipcache: cache };
+        let sources = Sources { client, kinds, identities, nodes, ipcache: cache };
         let enforcing =
             enforcer.clone().run(sources, datapath.clone(), readiness.clone(), token.clone());
         tokio::spawn(enforcing);

@@ -1,19 +1,23 @@
 //! The task that owns the rules and the maps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_crds::{Labels, NumericIdentity};
-use cilia_loader::{Datapath, EndpointOptions};
-use cilia_policy::{CIDR_SCOPE, PolicyId, Repository};
+use cilia_loader::{Datapath, EndpointOptions, converge};
+use cilia_policy::{CIDR_SCOPE, Node, PolicyId, Repository};
+use cilia_runtime::watch::Key;
 use futures::{FutureExt as _, StreamExt as _};
 use ipnet::IpNet;
+use kube::Client;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::feed::{self, News};
-use super::realize::{Order, Plan, Realized};
+use super::realize::{self, Order, Plan, Realized};
+use super::references::{self, Feed, Reference};
 use super::{Enforcer, Error, GATE, PolicyView, Sources, View};
 use crate::readiness::Readiness;
 
@@ -55,6 +59,19 @@ struct Worker {
     /// The endpoints of a former agent are known.
     restored: bool,
     failed: bool,
+    /// What the table of blocks holds; nothing before it was compared.
+    blocks: Option<BTreeMap<(IpAddr, u8), u32>>,
+    nodes: BTreeMap<String, Node>,
+    /// What the ipcache was told of nodes' identities.
+    node_identities: BTreeMap<IpAddr, NumericIdentity>,
+    /// Addresses of the API server by the slice that they are in.
+    api_slices: BTreeMap<Key, BTreeSet<IpAddr>>,
+    services: references::Services,
+    services_watched: bool,
+    cluster_policies_watched: bool,
+    /// Feeds that have turned out to be needed.
+    more: Vec<Feed>,
+    client: Client,
 }
 
 pub(super) async fn run(
@@ -65,10 +82,11 @@ pub(super) async fn run(
     readiness: Readiness,
     stop: CancellationToken,
 ) {
-    let Sources { client, kinds, identities, ipcache } = sources;
+    let Sources { client, kinds, identities, nodes, ipcache } = sources;
     let (mut policies, unlisted) = feed::policies(&client, kinds, &enforcer.0.config);
     let mut repository = Repository::new(enforcer.0.config.clone());
     restore_prefixes(&mut repository, &datapath);
+    restore_blocks(&mut repository, &datapath);
     let audited = audited(&datapath);
     let mut worker = Worker {
         enforcer,
@@ -92,7 +110,18 @@ pub(super) async fn run(
         addresses_listed: false,
         restored: false,
         failed: false,
+        blocks: None,
+        nodes: BTreeMap::new(),
+        node_identities: BTreeMap::new(),
+        api_slices: BTreeMap::new(),
+        services: references::Services::default(),
+        services_watched: false,
+        cluster_policies_watched: false,
+        more: Vec::new(),
+        client,
     };
+    let mut nodes_changed = nodes.subscribe();
+    worker.take_nodes(&nodes);
     let mut changed = identities.subscribe();
     let mut names = ipcache.named_ports();
     worker.repository.set_named_ports(names.borrow_and_update().clone());
@@ -101,6 +130,8 @@ pub(super) async fn run(
     let mut compare = tokio::time::interval(COMPARE);
     compare.tick().await;
     loop {
+        worker.watch_what_is_needed();
+        policies.extend(worker.more.drain(..));
         if worker.ready() {
             worker.settle(&ipcache).await;
             readiness.open(GATE);
@@ -125,6 +156,7 @@ pub(super) async fn run(
                 worker.repository.set_named_ports(names.borrow_and_update().clone());
             }
             Ok(()) = changed.changed() => worker.take_identities(&identities),
+            Ok(()) = nodes_changed.changed() => worker.take_nodes(&nodes),
             Ok(()) = names.changed() => {
                 worker.repository.set_named_ports(names.borrow_and_update().clone());
             }
@@ -134,7 +166,10 @@ pub(super) async fn run(
                     worker.order(order);
                 }
             }
-            _ = compare.tick() => worker.endpoints.values_mut().for_each(Realized::compare),
+            _ = compare.tick() => {
+                worker.endpoints.values_mut().for_each(Realized::compare);
+                worker.blocks = None;
+            }
             () = retry, if worker.failed => {}
         }
     }
@@ -154,6 +189,19 @@ fn restore_prefixes(repository: &mut Repository, datapath: &Datapath) {
     {
         if let Ok(prefix) = IpNet::new(address, length) {
             repository.restore_prefix(prefix, NumericIdentity(entry.identity));
+        }
+    }
+}
+
+/// Numbers of blocks outlive the agent in the table of blocks.
+fn restore_blocks(repository: &mut Repository, datapath: &Datapath) {
+    let entries = datapath.blocks().entries().unwrap_or_else(|error| {
+        tracing::warn!(%error, "numbers of blocks not restored");
+        Vec::new()
+    });
+    for ((address, length), block) in entries {
+        if let Ok(prefix) = IpNet::new(address, length) {
+            repository.restore_block(prefix, NumericIdentity(block));
         }
     }
 }
@@ -209,6 +257,7 @@ impl Worker {
                     tracing::info!(policy = %id, revision = self.repository.revision(), "policy removed");
                 }
             }
+            News::Reference(reference) => self.take_reference(reference),
             News::Synced => self.unlisted = self.unlisted.saturating_sub(1),
         }
     }
@@ -239,6 +288,83 @@ impl Worker {
         }
     }
 
+    fn take_nodes(&mut self, nodes: &crate::node::Nodes) {
+        let own = nodes.local();
+        let mut now = BTreeMap::new();
+        for node in nodes.list() {
+            let node = &*node;
+            let other = Node {
+                labels: node.labels.clone(),
+                addresses: node.addresses.iter().copied().collect(),
+                ..Node::default()
+            };
+            now.insert(node.name.clone(), other);
+        }
+        if let Some(own) = own {
+            let addresses = own.addresses().chain(own.routers.iter().copied()).collect();
+            let labels = own.labels.clone();
+            now.insert(own.name.clone(), Node { own: true, labels, addresses, api_server: false });
+        }
+        self.set_nodes(now);
+    }
+
+    /// Takes in what is different about nodes, and which of them run the API server.
+    fn set_nodes(&mut self, mut now: BTreeMap<String, Node>) {
+        let mut servers: BTreeSet<IpAddr> = self.api_slices.values().flatten().copied().collect();
+        for (name, node) in &mut now {
+            node.api_server = node.addresses.iter().any(|address| servers.contains(address));
+            servers.retain(|address| !node.addresses.contains(address));
+            if self.nodes.get(name) != Some(node) {
+                self.repository.set_node(name, Some(node.clone()));
+            }
+        }
+        for name in self.nodes.keys().filter(|name| !now.contains_key(*name)) {
+            self.repository.set_node(name, None);
+        }
+        self.nodes = now;
+        self.repository.set_api_servers(&servers);
+    }
+
+    fn take_reference(&mut self, reference: Reference) {
+        match reference {
+            Reference::Group(name, group) => {
+                self.repository.set_group(&name, group);
+            }
+            Reference::Service(id, service) => {
+                let (id, service) = self.services.service(id, service);
+                self.repository.set_service(&id, service);
+            }
+            Reference::Addresses(key, given) => {
+                for (id, service) in self.services.slice(key, given) {
+                    self.repository.set_service(&id, service);
+                }
+            }
+            Reference::ApiServer(key, addresses) => {
+                self.api_slices.insert(key, addresses);
+                self.api_slices.retain(|_, addresses| !addresses.is_empty());
+                self.set_nodes(self.nodes.clone());
+            }
+            Reference::ClusterPolicies if !self.cluster_policies_watched => {
+                self.cluster_policies_watched = true;
+                let config = &self.enforcer.0.config;
+                self.more.push(feed::cluster_policies(&self.client, config));
+                self.unlisted += 1;
+            }
+            Reference::ClusterPolicies => {}
+        }
+    }
+
+    /// Services are many, and few policies ask for them.
+    fn watch_what_is_needed(&mut self) {
+        if self.services_watched || !self.repository.refers_to().services {
+            return;
+        }
+        self.services_watched = true;
+        self.more.push(references::services(&self.client));
+        self.more.push(references::given_endpoints(&self.client));
+        self.unlisted += 2;
+    }
+
     fn order(&mut self, order: Order) {
         match order {
             Order::Keep(id, subject, done) => {
@@ -267,6 +393,7 @@ impl Worker {
                 // The one who asked may be gone: nothing to tell then.
                 let _ = done.send(self.set_audit(id, audit));
             }
+            Order::Ask(realize::Question(question)) => question(&mut self.repository),
             Order::Restored => self.restored = true,
         }
     }
@@ -296,27 +423,59 @@ impl Worker {
     /// what is gone. So whoever both the old and the new policy let through always passes.
     async fn settle(&mut self, ipcache: &crate::ipcache::Cache) {
         let mut failures = self.write();
+        self.failed = !self.write_blocks();
+        self.tell_nodes(ipcache);
         let prefixes = self.repository.prefixes();
         if !self.prefixes_settled || prefixes != self.prefixes {
             self.prefixes_settled = ipcache.set_prefixes(prefixes.clone()).await;
             self.prefixes = prefixes;
         }
         failures.append(&mut self.remove());
-        if self.prefixes_settled {
+        if self.prefixes_settled && !self.failed {
             let local: BTreeSet<NumericIdentity> =
                 self.endpoints.values().map(|one| one.subject.identity).collect();
             self.repository.retain_subjects(|identity| local.contains(&identity));
             if self.repository.retire_prefixes() {
+                self.failed |= !self.write_blocks();
                 failures.append(&mut self.write());
                 failures.append(&mut self.remove());
             }
         }
-        self.failed = !failures.is_empty();
+        self.failed |= !failures.is_empty();
         for (id, done) in self.waiting.drain(..) {
             // The one who asked may be gone: nothing to tell then.
             let _ = done.send(failures.remove(&id).map_or(Ok(()), Err));
         }
         self.show();
+    }
+
+    /// Makes the table of blocks right, once the policy maps know them. False if that failed.
+    fn write_blocks(&mut self) -> bool {
+        let wanted = self.repository.blocks().into_iter();
+        let wanted: BTreeMap<(IpAddr, u8), u32> =
+            wanted.map(|(prefix, block)| ((prefix.addr(), prefix.prefix_len()), block.0)).collect();
+        if self.blocks.as_ref() == Some(&wanted) {
+            return true;
+        }
+        let written = converge(&self.datapath.blocks(), &wanted);
+        if let Err(error) = &written {
+            tracing::error!(%error, "blocks of addresses not written");
+        }
+        self.blocks = written.is_ok().then_some(wanted);
+        self.blocks.is_some()
+    }
+
+    /// Tells the ipcache which nodes have an identity of their own, or run the API server.
+    fn tell_nodes(&mut self, ipcache: &crate::ipcache::Cache) {
+        let serving = self.nodes.values().filter(|node| node.api_server && !node.own);
+        let serving = serving.flat_map(|node| node.addresses.iter().copied());
+        let mut identities: BTreeMap<IpAddr, NumericIdentity> =
+            serving.map(|address| (address, NumericIdentity::KUBE_APISERVER)).collect();
+        identities.extend(self.repository.node_identities());
+        if identities != self.node_identities {
+            ipcache.set_node_identities(identities.clone());
+            self.node_identities = identities;
+        }
     }
 
     /// Writes what is new or different everywhere.

@@ -49,12 +49,15 @@ conformance: images ## Run Kubernetes' own tests of network policies, and those 
 fuzz: setup ## Feed every parser with random input, a minute each (needs a nightly toolchain)
 	@hack/fuzz
 
-.PHONY: bench
-bench: $(if $(filter ces,$(MAKECMDGOALS)),tools,images) ## Measure Cilia on a local cluster; `make bench ces`: slices alone
-	@$(if $(filter ces,$(MAKECMDGOALS)),hack/bench-ces,hack/bench $(CLUSTER) $(NODES))
+# What can be measured alone, by hack/bench-NAME.
+alone := $(firstword $(filter ces policy,$(MAKECMDGOALS)))
 
-.PHONY: ces
-ces: bench
+.PHONY: bench
+bench: $(if $(filter policy,$(alone)),setup,$(if $(alone),tools,images)) ## Measure Cilia on a local cluster; `make bench ces`, `policy`: these alone
+	@$(if $(alone),hack/bench-$(alone),hack/bench $(CLUSTER) $(NODES))
+
+.PHONY: ces policy
+ces policy: bench
 	@:
 
 ##@ Build it

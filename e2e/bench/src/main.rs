@@ -6,6 +6,7 @@
 
 mod ces;
 mod operator;
+mod policy;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -21,11 +22,14 @@ struct Cli {
 enum Benchmark {
     /// `CiliumEndpointSlices`: cold start, restart at rest, churn
     Ces(ces::Arguments),
+    /// The policy core: start, changes, memory
+    Policy(policy::Arguments),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     match Cli::parse().benchmark {
         Benchmark::Ces(arguments) => ces::run(arguments).await,
+        Benchmark::Policy(arguments) => policy::run(&arguments),
     }
 }

@@ -130,6 +130,13 @@ fn values_reach_their_keys() {
         ("operator.setNodeTaints=false", "set-cilium-node-taints", None),
         ("operator.removeNodeTaints=false", "set-cilium-node-taints", None),
         ("ciliumEndpointSlice.enabled=true", "enable-cilium-endpoint-slice", Some("true")),
+        ("ciliumEndpointSlice.enabled=true", "ces-adaptive-rate", Some("true")),
+        ("ciliumEndpointSlice.enabled=false", "ces-adaptive-rate", None),
+        (
+            "ciliumEndpointSlice.enabled=true,ciliumEndpointSlice.adaptiveRate=false",
+            "ces-adaptive-rate",
+            Some("false"),
+        ),
         ("cni.install=false", "write-cni-conf-when-ready", None),
         ("cni.customConf=true", "write-cni-conf-when-ready", None),
         ("policyEnforcementMode=always", "enable-policy", Some("always")),

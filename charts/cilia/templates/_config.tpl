@@ -23,6 +23,7 @@ enable-cilium-endpoint-slice: true
 {{- with $v.ciliumEndpointSlice.rateLimits }}
 ces-rate-limits: {{ toJson . | quote }}
 {{- end }}
+ces-adaptive-rate: {{ $v.ciliumEndpointSlice.adaptiveRate }}
 {{- end }}
 cluster-name: {{ $v.cluster.name | quote }}
 cluster-id: {{ $v.cluster.id }}

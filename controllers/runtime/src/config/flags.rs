@@ -109,7 +109,7 @@ impl Flags {
         let elsewhere = [OPERATOR, OPERATOR_KEYS, AGENT, AGENT_KEYS, CHART_KEYS]
             .iter()
             .any(|table| table.lines().any(|line| line.split('\t').next() == Some(key)));
-        if elsewhere {
+        if elsewhere || OWN_KEYS.contains(&key) {
             Foreign::Elsewhere
         } else if IGNORED_KEYS.lines().any(|pattern| matches(pattern, key)) {
             Foreign::OtherRelease
@@ -118,6 +118,9 @@ impl Flags {
         }
     }
 }
+
+/// Keys of programs of ours that Cilium has no flags for.
+const OWN_KEYS: &[&str] = &["ces-adaptive-rate"];
 
 fn matches(pattern: &str, key: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == key, |prefix| key.starts_with(prefix))
@@ -174,6 +177,7 @@ mod tests {
             ("enable-source-ip-verification", Foreign::Elsewhere),
             ("ces-write-qps-limit", Foreign::OtherRelease),
             ("ces-dynamic-rate-limit-nodes", Foreign::OtherRelease),
+            ("ces-adaptive-rate", Foreign::Elsewhere),
             ("no-such-key", Foreign::Unknown),
         ];
         for (key, want) in cases {

@@ -14,4 +14,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     if let Ok(policy) = serde_json::from_slice(input) {
         let _ = cilia_policy::kubernetes(&policy, &config);
     }
+    if let Ok(policy) = serde_json::from_slice(input) {
+        let _ = cilia_policy::cluster(&policy, &config);
+    }
 });

@@ -129,3 +129,91 @@ fn damage_is_named_or_harmless() {
     println!("{valid} valid, {refused} refused, {unreadable} unreadable");
     assert!(valid > 500 && refused > 500, "{valid} valid, {refused} refused");
 }
+
+/// Policies of the other kinds, in many words.
+fn others() -> [Value; 3] {
+    let clusterwide = json!({"kind": "CiliumClusterwideNetworkPolicy", "metadata": {"name": "p"}, "spec": {
+        "nodeSelector": {"matchLabels": {"zone": "a"}},
+        "log": {"value": "nodes"},
+        "ingress": [{"fromNodes": [{"matchLabels": {"zone": "a"}}], "toPorts": [{"ports": [{"port": "http", "protocol": "TCP"}]}]},
+            {"fromCIDRSet": [{"cidrGroupRef": "net", "except": ["192.0.2.0/25"]}, {"cidrGroupSelector": {"matchLabels": {"team": "x"}}}]}],
+        "egress": [{"toServices": [{"k8sService": {"serviceName": "api", "namespace": "shop"}},
+            {"k8sServiceSelector": {"selector": {"matchLabels": {"tier": "front"}}}}]}],
+        "ingressDeny": [{"fromEntities": ["world"], "icmps": [{"fields": [{"type": 0}]}]}],
+    }});
+    let block = json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}});
+    let network = json!({"kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "shop"}, "spec": {
+        "podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [block, {"podSelector": {"matchLabels": {"app": "client"}},
+            "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["a"]}]}}],
+            "ports": [{"port": "http"}, {"port": 8000, "endPort": 9000, "protocol": "UDP"}]}],
+        "egress": [{"to": [block]}],
+    }});
+    let cluster = json!({"kind": "ClusterNetworkPolicy", "metadata": {"name": "p"}, "spec": {
+        "tier": "Admin", "priority": 10, "subject": {"namespaces": {}},
+        "ingress": [
+            {"name": "one", "action": "Accept", "from": [{"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "client"}}}}],
+             "protocols": [{"tcp": {"destinationPort": {"number": 80}}}, {"destinationNamedPort": "http"}]},
+            {"action": "Pass", "from": [{"namespaces": {"matchLabels": {"team": "a"}}}]},
+            {"action": "Deny", "from": [{"namespaces": {}}]}],
+        "egress": [{"action": "Deny", "to": [{"networks": ["10.0.0.0/8", "192.0.2.0/24"]}, {"nodes": {}}],
+            "protocols": [{"udp": {"destinationPort": {"range": {"start": 5, "end": 500}}}}]}],
+    }});
+    [clusterwide, network, cluster]
+}
+
+#[test]
+fn damage_of_every_kind_is_named_or_harmless() {
+    let config = Config { host_firewall: true, node_selectors: true, ..Config::default() };
+    let (mut valid, mut refused) = (0, 0);
+    for seed in 0..3_000 {
+        for mut object in others() {
+            let rng = &mut SmallRng::seed_from_u64(seed);
+            for _ in 0..rng.random_range(1..4) {
+                damage(&mut object["spec"], rng);
+            }
+            let (id, parsed) = cilia_policy::read(&object, &config).expect("a policy");
+            let parsed = match parsed {
+                Ok(parsed) => parsed,
+                Err(fault) => {
+                    refused += 1;
+                    assert!(!fault.is_empty(), "seed {seed}: {object}");
+                    continue;
+                }
+            };
+            valid += 1;
+            let mut repository = Repository::new(config.clone());
+            let node = cilia_policy::Node {
+                own: true,
+                labels: [("zone".to_owned(), "a".to_owned())].into(),
+                ..Default::default()
+            };
+            repository.set_node("n1", Some(node));
+            for (number, app) in [(300, "web"), (301, "stranger")] {
+                let mut labels = Labels::new();
+                labels.insert("k8s", "app", app);
+                labels.insert("k8s", "io.kubernetes.pod.namespace", "shop");
+                repository.set_identity(NumericIdentity(number), Arc::new(labels));
+            }
+            let rules = parsed.rules.len();
+            repository.set_policy(id.clone(), parsed.rules);
+            for subject in [1, 300] {
+                let map = repository.policy(NumericIdentity(subject), &NamedPorts::new());
+                let map = map.expect("a known identity");
+                for (key, entry) in map.entries() {
+                    let known = entry.cookie == 0 || !repository.origins(entry.cookie).is_empty();
+                    assert!(known && key.port_prefix <= 16, "seed {seed}: {object}");
+                }
+                assert!(map.fit(16384) == cilia_policy::Fit::Fits, "seed {seed}: {object}");
+            }
+            repository.remove_policy(&id);
+            for subject in [1, 300] {
+                let map = repository.policy(NumericIdentity(subject), &NamedPorts::new());
+                let map = map.expect("a known identity");
+                assert_eq!(map.len(), 2, "seed {seed}: {rules} rules left something: {object}");
+            }
+        }
+    }
+    println!("{valid} valid, {refused} refused");
+    assert!(valid > 500 && refused > 500, "{valid} valid, {refused} refused");
+}

@@ -535,6 +535,11 @@ fn faults_are_named() {
             "spec.egress[0].toCIDRSet[0].except[0]: 11.0.0.0/8 is not inside of 10.0.0.0/8",
         ),
         (
+            "S94, an except wider than its range",
+            json!({"endpointSelector": {}, "egress": [{"toCIDRSet": [{"cidr": "10.0.0.0/24", "except": ["10.0.0.0/16"]}]}]}),
+            "spec.egress[0].toCIDRSet[0].except[0]: 10.0.0.0/16 is not inside of 10.0.0.0/24",
+        ),
+        (
             "two peers",
             json!({"endpointSelector": {}, "egress": [{"toEndpoints": [{}], "toEntities": ["world"]}]}),
             "spec.egress[0].toEntities: it can't be combined with spec.egress[0].toEndpoints",
@@ -588,4 +593,74 @@ fn faults_are_named() {
             .to_string()
             .starts_with("spec: the policy has no rule")
     );
+}
+
+#[test]
+fn a_type_of_icmp_is_that_type_alone() {
+    // Type 0 is the echo reply, and not any.
+    let ping = json!({"endpointSelector": of("echo"), "ingress": [{"icmps": [{"fields": [{"type": 0}, {"type": "EchoReply", "family": "IPv6"}]}]}]});
+    let mut c = cluster().cnp(ping);
+    let verdicts = [(ICMP, 0), (ICMP, 8), (ICMP, 13), (ICMPV6, 129), (ICMPV6, 0)]
+        .map(|(proto, kind)| c.verdict(ECHO, Ingress, CLIENT, proto, kind));
+    assert_eq!(verdicts, [Allowed, NotAllowed, NotAllowed, Allowed, NotAllowed]);
+    // A rule about ports lets no ping pass, one about peers alone does.
+    let tcp = json!({"endpointSelector": of("echo"), "ingress": [{"fromEndpoints": [of("client")], "toPorts": [{"ports": [{"port": "0", "protocol": "TCP"}]}]}]});
+    let mut c = cluster().cnp(tcp);
+    assert_eq!(c.verdict(ECHO, Ingress, CLIENT, ICMP, 8), NotAllowed);
+    let all =
+        json!({"endpointSelector": of("echo"), "ingress": [{"fromEndpoints": [of("client")]}]});
+    let mut c = cluster().cnp(all);
+    assert_eq!(c.verdict(ECHO, Ingress, CLIENT, ICMP, 8), Allowed);
+}
+
+#[test]
+fn a_name_means_what_the_receiver_says() {
+    let mut ports = cilia_policy::ClusterPorts::default();
+    for (identity, port) in [(CLIENT, 8000), (CLIENT2, 8080), (CLIENT2, 8081)] {
+        ports.insert(NumericIdentity(identity), ("http".into(), TCP), port);
+    }
+    let ports = Arc::new(ports);
+    let to = json!([{"ports": [{"port": "http", "protocol": "TCP"}]}]);
+    let with_peers =
+        json!({"endpointSelector": of("echo"), "egress": [{"toEndpoints": [{}], "toPorts": to}]});
+    let without = json!({"endpointSelector": of("echo"), "egress": [{"toPorts": to}]});
+    for spec in [with_peers, without] {
+        let mut c = cluster().cnp(spec);
+        c.repository.set_named_ports(ports.clone());
+        let to = |c: &mut Cluster, peer| {
+            [8000, 8080, 8081].map(|port| c.verdict(ECHO, Egress, peer, TCP, port) == Allowed)
+        };
+        assert_eq!(to(&mut c, CLIENT), [true, false, false]);
+        assert_eq!(to(&mut c, CLIENT2), [false, true, true], "two pods of one identity");
+        assert_eq!(to(&mut c, ECHO), [false; 3], "who has no such name");
+        // Lists of ports change, and identities come and go.
+        c.repository.remove_identity(NumericIdentity(CLIENT));
+        assert_eq!(to(&mut c, CLIENT), [false; 3]);
+        c.repository.set_named_ports(Arc::default());
+        assert_eq!(to(&mut c, CLIENT2), [false; 3]);
+    }
+}
+
+#[test]
+fn entries_know_their_rules() {
+    let spec = json!({"endpointSelector": of("echo"), "log": {"value": "shop-in"}, "ingress": [
+        {"fromEndpoints": [of("client")]}, {"fromEndpoints": [{"matchLabels": {"name": "client"}}]}]});
+    let mut c = cluster().cnp(spec);
+    let map = c.map(ECHO);
+    let (_, cookie) = map.decide(Ingress, CLIENT, None, TCP, 80);
+    let origins = c.repository.origins(cookie.expect("an entry")).to_vec();
+    let shown: Vec<String> =
+        origins.iter().map(|one| format!("{} {} {:?}", one.policy, one.field, one.log)).collect();
+    assert_eq!(
+        shown,
+        [
+            "CiliumNetworkPolicy test/p0 spec.ingress[0] Some(\"shop-in\")",
+            "CiliumNetworkPolicy test/p0 spec.ingress[1] Some(\"shop-in\")"
+        ]
+    );
+    let (_, cookie) = map.decide(Ingress, CLIENT2, None, TCP, 80);
+    assert_eq!(c.repository.origins(cookie.expect("an entry")).len(), 1);
+    // What no rule says has no origin.
+    assert_eq!(map.decide(Ingress, HOST, None, TCP, 80), (Allowed, Some(0)));
+    assert_eq!(map.decide(Ingress, WORLD, None, TCP, 80), (NotAllowed, None));
 }

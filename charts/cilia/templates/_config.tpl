@@ -149,6 +149,12 @@ policy-audit-mode: true
 enable-k8s-networkpolicy: {{ $v.k8sNetworkPolicy.enabled }}
 enable-non-default-deny-policies: {{ $v.enableNonDefaultDenyPolicies }}
 enable-node-selector-labels: {{ $v.nodeSelectorLabels }}
+{{- if $v.hostFirewall.enabled }}
+enable-host-firewall: true
+{{- end }}
+{{- with $v.policyCIDRMatchMode }}
+policy-cidr-match-mode: {{ (kindIs "string" .) | ternary . (join " " .) | quote }}
+{{- end }}
 # CNI
 custom-cni-conf: {{ $v.cni.customConf }}
 {{- if and $v.cni.install (not $v.cni.customConf) }}

@@ -37,7 +37,7 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- fail (printf "kubeProxyReplacement: %q %s; allowed: \"false\" (ClusterIP services are translated in eBPF all the same)" (toString $v.kubeProxyReplacement) $notBuilt) }}
 {{- end }}
 {{- end }}
-{{- range list "encryption.enabled" "hostFirewall.enabled" "etcd.enabled" "clustermesh.useAPIServer" "eni.enabled"
+{{- range list "encryption.enabled" "etcd.enabled" "clustermesh.useAPIServer" "eni.enabled"
     "azure.enabled" "alibabacloud.enabled" "aksbyocni.enabled" "gke.enabled" "disableEndpointCRD" }}
 {{- if eq (include "cilia.value" (dict "values" $v "path" .)) "true" }}
 {{- fail (printf "%s: true %s; remove it or set it to false" . $notBuilt) }}

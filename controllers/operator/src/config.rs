@@ -40,6 +40,7 @@ const BUILT: &[&str] = &[
     "enable-cilium-network-policy",
     "enable-cilium-operator-server-access",
     "enable-extended-ip-protocols",
+    "enable-host-firewall",
     "enable-ipv4",
     "enable-ipv6",
     "enable-k8s",

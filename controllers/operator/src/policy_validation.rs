@@ -31,6 +31,7 @@ fn policy_config(config: &Config) -> cilia_policy::Config {
         extended_protocols: config.bool("enable-extended-ip-protocols"),
         node_selectors: config.bool("enable-node-selector-labels"),
         l7_proxy: config.bool("enable-l7-proxy"),
+        host_firewall: config.bool("enable-host-firewall"),
         ..cilia_policy::Config::default()
     }
 }

@@ -90,7 +90,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         while let Some(Some(heard)) = context.stop.run_until_cancelled(heard.next()).await {
             match heard {
                 Heard::Identity { name, existed, exists } => {
-                    collector.heard(&name, existed, exists)
+                    collector.heard(&name, existed, exists);
                 }
                 Heard::Users(who, identities) => collector.used(who, identities),
                 Heard::Synced => {

@@ -37,18 +37,6 @@ where
     }
 }
 
-/// Hands every object to `look`.
-pub(crate) async fn objects<K>(
-    api: &Api<K>,
-    kind: &'static str,
-    look: impl FnMut(K),
-) -> Result<(), Failure>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    objects_by(PAGE, api, kind, look).await
-}
-
 /// Hands every object to `look`, reading so many at once: fewer than usual where they are large.
 pub(crate) async fn objects_by<K>(
     page: u32,

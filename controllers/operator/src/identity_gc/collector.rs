@@ -108,9 +108,9 @@ impl Collector {
         let now = self.epoch.elapsed();
         let mut heartbeats = self.heartbeats();
         if exists {
-            heartbeats.beat(identity, now)
+            heartbeats.beat(identity, now);
         } else {
-            heartbeats.forget(identity)
+            heartbeats.forget(identity);
         }
         if exists && !existed {
             self.made.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Collector {
     }
 
     pub(super) async fn run(&self) -> Next {
-        let start = Instant::now();
+        let (start, total) = (Instant::now(), self.identities.len());
         let mut writes = self.judge();
         let due = writes.iter().filter(|(.., judgement)| *judgement == Judgement::Delete).count();
         // Marks go on and off first: they take no token, and those that wait for theirs can go the next time.
@@ -153,7 +153,7 @@ impl Collector {
             }
         }
         self.heartbeats().purge(self.epoch.elapsed());
-        self.report.ran(self.identities.len(), deleted, failures == 0, start.elapsed());
+        self.report.ran(total.saturating_sub(deleted), deleted, failures == 0, start.elapsed());
         let identities = self.identities.all();
         let labels = identities.into_iter().map(|(_, state)| Arc::clone(&state.labels)).collect();
         self.report.advise(load, labels).await;

@@ -37,6 +37,12 @@ test: lint images ## Lint, then run all tests: units, kernel programs, chart, a 
 	@echo '==> tests' >&2
 	@cargo test --workspace
 
+.PHONY: churn
+churn: images ## Have 2,000 pods come and go on five nodes: nothing may be left, and no packet lost (5 minutes)
+	@CILIA_CHURN=2000 CILIA_E2E_NODES=5 \
+		CILIA_E2E_VALUES="operator.identityGCInterval=10s operator.identityHeartbeatTimeout=20s operator.endpointGCInterval=10s operator.nodeGCInterval=10s" \
+		cargo test -p cilia-e2e --test main_job -- churn
+
 .PHONY: lint
 lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files
 	@hack/lint
@@ -50,14 +56,14 @@ fuzz: setup ## Feed every parser with random input, a minute each (needs a night
 	@hack/fuzz
 
 # What can be measured alone, by hack/bench-NAME.
-alone := $(firstword $(filter ces policy,$(MAKECMDGOALS)))
+alone := $(firstword $(filter ces identities policy,$(MAKECMDGOALS)))
 
 .PHONY: bench
-bench: $(if $(filter policy,$(alone)),setup,$(if $(alone),tools,images)) ## Measure Cilia on a local cluster; `make bench ces`, `policy`: these alone
+bench: $(if $(filter policy,$(alone)),setup,$(if $(alone),tools,images)) ## Measure Cilia on a local cluster; `make bench ces`, `identities`, `policy`: these alone
 	@$(if $(alone),hack/bench-$(alone),hack/bench $(CLUSTER) $(NODES))
 
-.PHONY: ces policy
-ces policy: bench
+.PHONY: ces identities policy
+ces identities policy: bench
 	@:
 
 ##@ Build it

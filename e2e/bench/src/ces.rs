@@ -7,7 +7,7 @@
 //! 3. churn: creates and deletes in the standard namespaces, a create a second in a priority one.
 
 mod follow;
-mod load;
+pub(crate) mod load;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod ces;
+mod identities;
 mod operator;
 mod policy;
 mod report;
@@ -22,6 +23,8 @@ struct Cli {
 enum Benchmark {
     /// `CiliumEndpointSlices`: cold start, restart at rest, churn
     Ces(ces::Arguments),
+    /// `CiliumIdentities`: memory, a run of the collector, new label sets
+    Identities(identities::Arguments),
     /// The policy core: start, changes, memory
     Policy(policy::Arguments),
 }
@@ -30,6 +33,7 @@ enum Benchmark {
 async fn main() -> anyhow::Result<()> {
     match Cli::parse().benchmark {
         Benchmark::Ces(arguments) => ces::run(arguments).await,
+        Benchmark::Identities(arguments) => identities::run(arguments).await,
         Benchmark::Policy(arguments) => policy::run(&arguments),
     }
 }

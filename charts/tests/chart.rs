@@ -117,6 +117,17 @@ fn values_reach_their_keys() {
             "cluster-pool-ipv4-cidr",
             Some("10.1.0.0/16 10.2.0.0/16"),
         ),
+        ("ipam.mode=multi-pool", "cluster-pool-ipv4-cidr", None),
+        (
+            "ipam.mode=multi-pool,ipam.multiPoolPreAllocation=red=4",
+            "ipam-multi-pool-pre-allocation",
+            Some("red=4"),
+        ),
+        (
+            "ipam.mode=multi-pool,ipam.operator.autoCreateCiliumPodIPPools.a.ipv4.cidrs={10.1.0.0/16,10.2.0.0/16},ipam.operator.autoCreateCiliumPodIPPools.a.ipv4.maskSize=24,ipam.operator.autoCreateCiliumPodIPPools.b.ipv6.cidrs={fd00::/104},ipam.operator.autoCreateCiliumPodIPPools.b.ipv6.maskSize=120",
+            "auto-create-cilium-pod-ip-pools",
+            Some("a=ipv4-cidrs:10.1.0.0/16,10.2.0.0/16;ipv4-mask-size:24,b=ipv6-cidrs:fd00::/104;ipv6-mask-size:120"),
+        ),
         ("ipv4.enabled=false,ipv6.enabled=true", "operator-api-serve-addr", Some("[::1]:9234")),
         ("healthPort=9999", "agent-health-port", Some("9999")),
         ("healthPort=9879", "agent-health-port", None),

@@ -65,7 +65,7 @@ fn a_wrong_value_is_an_error_that_names_it() {
         ("ipv4.enabled=false", &["ipv4.enabled", "ipv6.enabled"]),
         ("ciliumEndpointSlice.rateLimits[0].limit=0", &["rateLimits"]),
         ("securityContext.privileged=true", &["privileged"]),
-        ("ipam.mode=eni", &["ipam.mode", "allowed: cluster-pool"]),
+        ("ipam.mode=eni", &["ipam.mode", "allowed: cluster-pool, multi-pool, kubernetes, crd"]),
         ("tunnelProtocol=geneve", &["tunnelProtocol", "allowed: vxlan"]),
         ("identityManagementMode=nobody", &["identityManagementMode", "agent, operator, both"]),
         ("routingMode=native", &["routingMode", "allowed: tunnel"]),

@@ -93,11 +93,18 @@ pod-restart-selector: {{ $watcher.selector | quote }}
 enable-ipv4: {{ $v.ipv4.enabled }}
 enable-ipv6: {{ $v.ipv6.enabled }}
 ipam: {{ $v.ipam.mode }}
-{{- if $v.ipv4.enabled }}
+ipam-cilium-node-update-rate: {{ $v.ipam.ciliumNodeUpdateRate }}
+{{- if and $v.ipam.multiPoolPreAllocation (eq $v.ipam.mode "multi-pool") }}
+ipam-multi-pool-pre-allocation: {{ $v.ipam.multiPoolPreAllocation | quote }}
+{{- end }}
+{{- if and $v.ipam.operator.autoCreateCiliumPodIPPools (eq $v.ipam.mode "multi-pool") }}
+auto-create-cilium-pod-ip-pools: {{ include "cilia.pools" $v.ipam.operator.autoCreateCiliumPodIPPools | quote }}
+{{- end }}
+{{- if and $v.ipv4.enabled (eq $v.ipam.mode "cluster-pool") }}
 cluster-pool-ipv4-cidr: {{ join " " $v.ipam.operator.clusterPoolIPv4PodCIDRList | quote }}
 cluster-pool-ipv4-mask-size: {{ $v.ipam.operator.clusterPoolIPv4MaskSize }}
 {{- end }}
-{{- if $v.ipv6.enabled }}
+{{- if and $v.ipv6.enabled (eq $v.ipam.mode "cluster-pool") }}
 cluster-pool-ipv6-cidr: {{ join " " $v.ipam.operator.clusterPoolIPv6PodCIDRList | quote }}
 cluster-pool-ipv6-mask-size: {{ $v.ipam.operator.clusterPoolIPv6MaskSize }}
 {{- end }}
@@ -183,4 +190,20 @@ cni-uninstall: true
 {{/* Numbers of values files are floats: print 1000000 as that, not as 1e+06. */}}
 {{- define "cilia.string" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ toString . }}{{ end -}}
+{{- end }}
+
+{{/* Pools as the flag auto-create-cilium-pod-ip-pools takes them. Argument: the value. */}}
+{{- define "cilia.pools" -}}
+{{- $pools := list -}}
+{{- range $name, $pool := . -}}
+{{- $parts := list -}}
+{{- range $family := list "ipv4" "ipv6" -}}
+{{- with index $pool $family -}}
+{{- $parts = append $parts (printf "%s-cidrs:%s" $family (join "," .cidrs)) -}}
+{{- $parts = append $parts (printf "%s-mask-size:%d" $family (int .maskSize)) -}}
+{{- end -}}
+{{- end -}}
+{{- $pools = append $pools (printf "%s=%s" $name (join ";" $parts)) -}}
+{{- end -}}
+{{- join "," $pools -}}
 {{- end }}

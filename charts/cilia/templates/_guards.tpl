@@ -11,8 +11,8 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- if and (eq $v.cluster.name "default") (ne (int $v.cluster.id) 0) }}
 {{- fail (printf "cluster.name: choose a name other than \"default\" for cluster.id %d" (int $v.cluster.id)) }}
 {{- end }}
-{{- if ne $v.ipam.mode "cluster-pool" }}
-{{- fail (printf "ipam.mode: %q %s; allowed: cluster-pool" $v.ipam.mode $notBuilt) }}
+{{- if not (has $v.ipam.mode (list "cluster-pool" "multi-pool" "kubernetes" "crd")) }}
+{{- fail (printf "ipam.mode: %q %s; allowed: cluster-pool, multi-pool, kubernetes, crd" $v.ipam.mode $notBuilt) }}
 {{- end }}
 {{- if not (has $v.routingMode (list "" "tunnel")) }}
 {{- fail (printf "routingMode: %q %s; allowed: tunnel" $v.routingMode $notBuilt) }}

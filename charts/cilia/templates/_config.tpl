@@ -6,6 +6,22 @@ is never there twice.
 {{- $v := .Values -}}
 # Identities and endpoints
 identity-allocation-mode: {{ $v.identityAllocationMode }}
+{{- if $v.etcd.enabled }}
+kvstore: etcd
+kvstore-opt: '{"etcd.config": "/var/lib/etcd-config/etcd.config"}'
+etcd-config: |-
+  ---
+  endpoints:
+  {{- range $v.etcd.endpoints }}
+    - {{ . }}
+  {{- end }}
+  {{- if $v.etcd.ssl }}
+  trusted-ca-file: /var/lib/etcd-secrets/etcd-client-ca.crt
+  key-file: /var/lib/etcd-secrets/etcd-client.key
+  cert-file: /var/lib/etcd-secrets/etcd-client.crt
+  {{- end }}
+synchronize-k8s-nodes: {{ $v.synchronizeK8sNodes }}
+{{- end }}
 identity-management-mode: {{ $v.identityManagementMode }}
 {{- with $v.identityChangeGracePeriod }}
 identity-change-grace-period: {{ . | quote }}
@@ -28,6 +44,7 @@ ces-adaptive-rate: {{ $v.ciliumEndpointSlice.adaptiveRate }}
 cluster-name: {{ $v.cluster.name | quote }}
 cluster-id: {{ $v.cluster.id }}
 max-connected-clusters: {{ $v.clustermesh.maxConnectedClusters }}
+clustermesh-cache-ttl: {{ $v.clustermesh.cacheTTL }}
 {{- with $v.conntrackGCInterval }}
 conntrack-gc-interval: {{ . }}
 {{- end }}

@@ -26,8 +26,11 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- if not $v.bpf.enableTCX }}
 {{- fail "bpf.enableTCX: programs are attached with tcx only; it must be true" }}
 {{- end }}
-{{- if ne $v.identityAllocationMode "crd" }}
-{{- fail (printf "identityAllocationMode: %q %s; allowed: crd" $v.identityAllocationMode $notBuilt) }}
+{{- if not (has $v.identityAllocationMode (list "crd" "kvstore" "doublewrite-readkvstore" "doublewrite-readcrd")) }}
+{{- fail (printf "identityAllocationMode: %q; allowed: crd, kvstore, doublewrite-readkvstore, doublewrite-readcrd" $v.identityAllocationMode) }}
+{{- end }}
+{{- if and (ne $v.identityAllocationMode "crd") (not $v.etcd.enabled) }}
+{{- fail (printf "identityAllocationMode: %q needs a kvstore; set etcd.enabled and etcd.endpoints" $v.identityAllocationMode) }}
 {{- end }}
 {{- if not (has $v.identityManagementMode (list "agent" "operator" "both")) }}
 {{- fail (printf "identityManagementMode: %q; allowed: agent, operator, both" $v.identityManagementMode) }}
@@ -37,7 +40,7 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- fail (printf "kubeProxyReplacement: %q %s; allowed: \"false\" (ClusterIP services are translated in eBPF all the same)" (toString $v.kubeProxyReplacement) $notBuilt) }}
 {{- end }}
 {{- end }}
-{{- range list "encryption.enabled" "etcd.enabled" "clustermesh.useAPIServer" "eni.enabled"
+{{- range list "encryption.enabled" "clustermesh.useAPIServer" "eni.enabled"
     "azure.enabled" "alibabacloud.enabled" "aksbyocni.enabled" "gke.enabled" "disableEndpointCRD" }}
 {{- if eq (include "cilia.value" (dict "values" $v "path" .)) "true" }}
 {{- fail (printf "%s: true %s; remove it or set it to false" . $notBuilt) }}

@@ -11,9 +11,11 @@ use cilia_loader::{MapSizes, NodeConfig};
 use cilia_policy::Mode;
 use cilia_runtime::config::{Config as Flags, Error, Program};
 
+use crate::clustermesh;
 use crate::cni::conflist::Conflist;
 use crate::conntrack::Pace;
 use crate::identity::{self, Management};
+use crate::kvstore;
 use crate::node;
 use crate::policy::Kinds;
 
@@ -38,6 +40,9 @@ const BUILT: &[&str] = &[
     "bpf-root",
     "cluster-id",
     "cluster-name",
+    "clustermesh-cache-ttl",
+    "clustermesh-config",
+    "clustermesh-sync-timeout",
     "cni-chaining-mode",
     "cni-exclusive",
     "cni-log-file",
@@ -76,6 +81,10 @@ const BUILT: &[&str] = &[
     "k8s-client-qps",
     "k8s-kubeconfig-path",
     "k8s-namespace",
+    "kvstore",
+    "kvstore-lease-ttl",
+    "kvstore-max-consecutive-quorum-errors",
+    "kvstore-opt",
     "label-prefix-file",
     "labels",
     "log-opt",
@@ -117,6 +126,10 @@ pub struct Settings {
     pub node: node::Config,
     /// How the node uses identities.
     pub identities: identity::Settings,
+    /// Where identities and addresses are, beside Kubernetes.
+    pub kvstore: kvstore::Settings,
+    /// Other clusters.
+    pub clustermesh: Option<clustermesh::Settings>,
     /// Which labels make an identity.
     pub filter: Arc<Filter>,
     /// What policies mean.
@@ -157,6 +170,8 @@ impl Settings {
         let policy = policy(flags)?;
         Ok(Self {
             identities: identities(cluster_id, flags)?,
+            kvstore: kvstore::Settings::read(flags)?,
+            clustermesh: clustermesh::Settings::read(flags),
             filter: Arc::new(filter(flags)?),
             kinds: Kinds {
                 cilium: flags.bool("enable-cilium-network-policy"),
@@ -181,7 +196,6 @@ impl Settings {
 }
 
 fn identities(cluster_id: u32, flags: &Flags) -> Result<identity::Settings, Error> {
-    flags.one_of("identity-allocation-mode", &["crd"])?;
     let management =
         match flags.one_of("identity-management-mode", &["agent", "operator", "both"])? {
             "operator" => Management::Operator,
@@ -292,7 +306,10 @@ mod tests {
     fn errors_name_the_flag_and_what_is_allowed() {
         let cases: &[(&[&str], &str)] = &[
             (&["--enable-ipv4=false", "--enable-ipv6=false"], "enable-ipv4"),
-            (&["--identity-allocation-mode=kvstore"], "identity-allocation-mode"),
+            (
+                &["--identity-allocation-mode=kvstore"],
+                "etcd when identity-allocation-mode is kvstore",
+            ),
             (&["--cluster-id=300"], "cluster-id"),
             (&["--enable-policy=sometimes"], "default, always, never"),
             (&["--bpf-policy-map-max=10"], "bpf-policy-map-max"),

@@ -3,11 +3,12 @@
 //! Only the numbers and labels are kept: see [`cilia_identity::Index`] for the bytes.
 
 mod allocate;
+mod backend;
 mod error;
 mod grace;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::turns::Turns;
 
+pub use backend::Backend;
 pub use error::Error;
 use grace::Grace;
 
@@ -60,6 +62,8 @@ pub struct Identities(Arc<Shared>);
 struct Shared {
     api: Api<CiliumIdentity>,
     management: Management,
+    /// Where identities are, if not in Kubernetes alone.
+    backend: OnceLock<Backend>,
     fixed: Vec<(NumericIdentity, Arc<Labels>)>,
     state: Mutex<State>,
     version: watch::Sender<u64>,
@@ -98,6 +102,7 @@ impl Identities {
         Self(Arc::new(Shared {
             api: Api::all(client),
             management: settings.management,
+            backend: OnceLock::new(),
             fixed: fixed.map(|(number, labels)| (number, Arc::new(labels))).collect(),
             state: Mutex::new(State {
                 ledger: Ledger::new(settings.space),
@@ -196,6 +201,13 @@ impl Identities {
 
     /// Watches identities until the token is cancelled.
     pub async fn run(&self, token: CancellationToken) {
+        match self.0.backend.get() {
+            Some(backend) => self.run_backend(backend, token).await,
+            None => self.run_kubernetes(token).await,
+        }
+    }
+
+    async fn run_kubernetes(&self, token: CancellationToken) {
         let events = cilia_runtime::watch::watch(self.0.api.clone());
         let follow = events.for_each(|event| {
             match event {
@@ -221,14 +233,26 @@ impl Identities {
             tracing::warn!(name = ?identity.metadata.name, "ignoring a CiliumIdentity whose name is no number");
             return;
         };
+        self.heard(number, record(identity));
+    }
+
+    fn heard(&self, number: NumericIdentity, record: Record) {
         let synced = *self.0.synced.borrow();
         let mut state = self.state();
         if synced {
             state.grace.seen(number, Instant::now());
             state.grace.heard(number, Instant::now());
         }
-        let changed = state.ledger.heard(number, Some(record(identity)));
+        let changed = state.ledger.heard(number, Some(record));
         self.changed(state, number, changed);
+    }
+
+    /// An identity of another cluster is there, or gone.
+    pub fn remote(&self, number: NumericIdentity, labels: Option<Arc<Labels>>) {
+        match labels {
+            Some(labels) => self.heard(number, Record { labels, created: 0, marked: false }),
+            None => self.deleted(number),
+        }
     }
 
     /// An identity is gone, says the watch.

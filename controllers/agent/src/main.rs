@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod clustermesh;
 mod cni;
 mod config;
 mod conntrack;
@@ -11,6 +12,7 @@ mod events;
 mod identity;
 mod ipam;
 mod ipcache;
+mod kvstore;
 mod node;
 mod policy;
 mod readiness;

@@ -110,6 +110,12 @@ impl Nodes {
         self.0.version.subscribe()
     }
 
+    /// Says what this node is, for tests of other parts.
+    #[cfg(test)]
+    pub fn set_local_for_test(&self, local: LocalNode) {
+        self.set_local(local);
+    }
+
     fn set_local(&self, local: LocalNode) {
         self.change(|view| {
             let news = view.local.as_deref() != Some(&local);
@@ -118,7 +124,8 @@ impl Nodes {
         });
     }
 
-    fn applied(&self, node: NodeInfo) {
+    /// A node is there, or has changed; one of another cluster is named `cluster/node`.
+    pub fn applied(&self, node: NodeInfo) {
         self.change(|view| {
             let news = view.nodes.get(&node.name).is_none_or(|present| **present != node);
             view.nodes.insert(node.name.clone(), Arc::new(node));
@@ -126,7 +133,8 @@ impl Nodes {
         });
     }
 
-    fn deleted(&self, name: &str) {
+    /// A node is gone.
+    pub fn deleted(&self, name: &str) {
         self.change(|view| view.nodes.remove(name).is_some());
     }
 

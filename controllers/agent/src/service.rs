@@ -5,6 +5,7 @@
 
 mod map;
 mod numbers;
+mod remote;
 mod source;
 mod table;
 
@@ -17,6 +18,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::readiness::Readiness;
@@ -32,7 +34,14 @@ const BATCH: usize = 4096;
 
 /// The cluster's services; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Services(Arc<Mutex<Table>>);
+pub struct Services(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    table: Mutex<Table>,
+    /// Another cluster says something new.
+    news: Notify,
+}
 
 impl Services {
     /// Every frontend with its backends, by identifier.
@@ -40,8 +49,20 @@ impl Services {
         self.table(|table| table.list())
     }
 
+    /// Another cluster shares a service.
+    pub fn set_remote(&self, cluster: &Arc<str>, service: &cilia_kvstore::value::ClusterService) {
+        self.table(|table| table.remotes.set(cluster, service));
+        self.0.news.notify_one();
+    }
+
+    /// Another cluster does not share a service any more.
+    pub fn remove_remote(&self, cluster: &str, namespace: &str, name: &str) {
+        self.table(|table| table.remotes.remove(cluster, &Key::new(namespace, name)));
+        self.0.news.notify_one();
+    }
+
     fn table<R>(&self, use_it: impl FnOnce(&mut Table) -> R) -> R {
-        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        use_it(&mut self.0.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Keeps the maps right until `stop`. `node` is this node's name, for services that stay local.
@@ -95,6 +116,7 @@ impl Services {
                         next = slices.next().now_or_never().flatten();
                     }
                 }
+                () = self.0.news.notified() => {}
                 () = retry, if failed => {}
             }
         }

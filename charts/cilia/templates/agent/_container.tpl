@@ -40,6 +40,8 @@
         fieldRef:
           apiVersion: v1
           fieldPath: metadata.namespace
+    - name: CILIUM_CLUSTERMESH_CONFIG
+      value: /var/lib/cilium/clustermesh/
     {{- include "cilia.apiServerEnv" . | trim | nindent 4 }}
     {{- with $v.extraEnv }}
     {{- toYaml . | nindent 4 }}
@@ -70,6 +72,10 @@
     - name: cilium-config-path
       mountPath: /tmp/cilium/config-map
       readOnly: true
+    - name: clustermesh-secrets
+      mountPath: /var/lib/cilium/clustermesh
+      readOnly: true
+    {{- include "cilia.etcdMounts" . | trim | nindent 4 }}
     - name: tmp
       mountPath: /tmp
     - name: cilium-run

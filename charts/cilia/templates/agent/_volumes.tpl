@@ -5,6 +5,15 @@
 - name: cilium-config-path
   configMap:
     name: cilium-config
+# One file for each other cluster, and what is needed to reach them.
+- name: clustermesh-secrets
+  projected:
+    defaultMode: 0400
+    sources:
+      - secret:
+          name: cilium-clustermesh
+          optional: true
+{{ include "cilia.etcdVolumes" . | trim }}
 {{ include "cilia.hostPath" (list "cilium-run" $v.daemon.runPath "DirectoryOrCreate") }}
 {{ include "cilia.hostPath" (list "cilium-netns" "/var/run/netns" "DirectoryOrCreate") }}
 {{ include "cilia.hostPath" (list "bpf-maps" $v.bpf.root "DirectoryOrCreate") }}
@@ -36,4 +45,36 @@
     {{- with index . 2 }}
     type: {{ . }}
     {{- end }}
+{{- end }}
+
+{{- define "cilia.etcdVolumes" -}}
+{{- if .Values.etcd.enabled }}
+- name: etcd-config-path
+  configMap:
+    name: cilium-config
+    defaultMode: 0400
+    items:
+      - key: etcd-config
+        path: etcd.config
+{{- if .Values.etcd.ssl }}
+- name: etcd-secrets
+  secret:
+    defaultMode: 0400
+    optional: true
+    secretName: cilium-etcd-secrets
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "cilia.etcdMounts" -}}
+{{- if .Values.etcd.enabled }}
+- name: etcd-config-path
+  mountPath: /var/lib/etcd-config
+  readOnly: true
+{{- if .Values.etcd.ssl }}
+- name: etcd-secrets
+  mountPath: /var/lib/etcd-secrets
+  readOnly: true
+{{- end }}
+{{- end }}
 {{- end }}

@@ -69,6 +69,7 @@ app.kubernetes.io/name: cilium-operator
     - name: cilium-config-path
       mountPath: /tmp/cilium/config-map
       readOnly: true
+    {{- include "cilia.etcdMounts" . | trim | nindent 4 }}
     {{- with $v.kubeConfigPath }}
     - name: kube-config
       mountPath: {{ . }}

@@ -31,9 +31,20 @@ impl Identities {
         if let Some(number) = self.fixed(labels) {
             return Ok(number);
         }
-        self.wait_synced().await;
         // A hundred pods of one label set ask at once: the first makes it, the others find it.
         let _turn = self.0.turns.take(labels.clone()).await;
+        match self.0.backend.get() {
+            Some(backend) => self.allocate_in(backend, labels, former).await,
+            None => self.allocate_in_kubernetes(labels, former).await,
+        }
+    }
+
+    pub(super) async fn allocate_in_kubernetes(
+        &self,
+        labels: &Labels,
+        former: Option<NumericIdentity>,
+    ) -> Result<NumericIdentity, Error> {
+        self.wait_synced().await;
         let makes = self.0.management == Management::Agent;
         let mut changed = self.subscribe();
         let mut pause = FIRST_PAUSE;
@@ -134,7 +145,7 @@ impl Identities {
 }
 
 /// The object of an identity: of its labels only the namespace is selectable.
-fn object(number: NumericIdentity, labels: &Labels) -> CiliumIdentity {
+pub(super) fn object(number: NumericIdentity, labels: &Labels) -> CiliumIdentity {
     let namespace = labels.get(cilia_crds::labels::SOURCE_K8S, NAMESPACE);
     CiliumIdentity {
         metadata: ObjectMeta {

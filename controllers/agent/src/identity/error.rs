@@ -15,6 +15,9 @@ pub enum Error {
         /// What the API server said.
         cause: Box<kube::Error>,
     },
+    /// The kvstore refused or could not be reached.
+    #[error(transparent)]
+    Kvstore(#[from] cilia_kvstore::Error),
     /// There is no number left.
     #[error(
         "allocate identity of {labels}: all {numbers} identity numbers of this cluster are taken, \

@@ -7,6 +7,8 @@ use cilia_runtime::watch::Key;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use super::remote::Prefer;
+
 /// A service, as far as load balancing is concerned. About 200 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slim {
@@ -16,6 +18,8 @@ pub(super) struct Slim {
     pub(super) local_only: bool,
     /// For how many seconds a client keeps its backend (`sessionAffinity: ClientIP`).
     pub(super) affinity: Option<u32>,
+    /// It is one with the services of its name in other clusters.
+    pub(super) global: Option<Prefer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +71,7 @@ pub(super) fn service(service: &Service) -> Option<Slim> {
         ports,
         local_only: spec.internal_traffic_policy.as_deref() == Some("Local"),
         affinity: (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| affinity(spec)),
+        global: super::remote::preference(service),
     })
 }
 

@@ -12,6 +12,7 @@ use cilia_runtime::watch::Key;
 
 use super::map::{Desired, Written};
 use super::numbers::Numbers;
+use super::remote::{Prefer, Remotes};
 use super::source::{ServicePort, Slim, SlimEndpoint, SlimSlice};
 
 /// An address, a port and a protocol: what frontends and backends are known by.
@@ -23,6 +24,7 @@ pub(super) struct Table {
     /// By service, then by slice.
     slices: HashMap<Key, BTreeMap<Key, SlimSlice>>,
     owners: HashMap<Key, Key>,
+    pub(super) remotes: Remotes,
     frontends: Numbers<Place>,
     backends: Numbers<Place>,
 }
@@ -33,6 +35,7 @@ impl Default for Table {
             services: BTreeMap::new(),
             slices: HashMap::new(),
             owners: HashMap::new(),
+            remotes: Remotes::default(),
             frontends: Numbers::up_to(u16::MAX.into()),
             backends: Numbers::up_to(u32::MAX),
         }
@@ -204,7 +207,16 @@ impl Table {
                 found.iter().filter(|(one, _)| pick(one)).map(|(_, place)| *place).collect();
             set.into_iter().collect()
         };
-        let (ready, draining) = (places(|one| one.ready), places(|one| one.draining && !one.ready));
+        let (mut ready, draining) =
+            (places(|one| one.ready), places(|one| one.draining && !one.ready));
+        if let Some(prefer) = service.global.filter(|_| !service.local_only) {
+            let remote: Vec<Place> = self.remotes.behind(key, port, ipv4).collect();
+            match prefer {
+                Prefer::Local if !ready.is_empty() => {}
+                Prefer::Remote if !remote.is_empty() => ready = remote,
+                _ => ready.extend(remote),
+            }
+        }
         if ready.is_empty() { (draining, Vec::new()) } else { (ready, draining) }
     }
 }

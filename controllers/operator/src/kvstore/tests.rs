@@ -39,6 +39,15 @@ async fn the_kvstore_has_a_head() {
         "--cluster-id=1",
     ])
     .await;
+    // What the chart gives with etcd.enabled.
+    let role = json!({
+        "metadata": { "name": "kvstore" },
+        "rules": [
+            { "apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"] },
+            { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
+        ],
+    });
+    trial.allow(serde_json::from_value(role).expect("a role")).await;
     let unused = keys::identity_id(65_600);
     let foreign = keys::identity_id(300);
     client.put(&unused, b"k8s:a=b;", false).await.unwrap();

@@ -1,0 +1,62 @@
+//! What the kvstore should say of this node and its endpoints.
+
+use std::net::IpAddr;
+
+use cilia_crds::NumericIdentity;
+use cilia_kvstore::value::{Address, IpIdentityPair, NamedPort, Node};
+use ipnet::IpNet;
+
+use crate::endpoint::LocalEndpoint;
+use crate::node::{LocalNode, NodeInfo};
+
+/// This node, as other nodes and clusters learn of it.
+pub(super) fn node(
+    local: &LocalNode,
+    own: Option<&NodeInfo>,
+    cluster: &str,
+    cluster_id: u32,
+) -> Node {
+    let address = |kind: &str, ip: IpAddr| Address { kind: kind.into(), ip: ip.to_string() };
+    let internal: Vec<IpAddr> = local.addresses().collect();
+    let mut addresses: Vec<Address> =
+        internal.iter().map(|ip| address("InternalIP", *ip)).collect();
+    addresses.extend(local.routers.iter().map(|ip| address("CiliumInternalIP", *ip)));
+    let others = own.iter().flat_map(|own| &own.addresses);
+    let others = others.filter(|ip| !internal.contains(ip) && !local.routers.contains(ip));
+    addresses.extend(others.map(|ip| address("ExternalIP", *ip)));
+    let mut node = Node {
+        name: local.name.clone(),
+        cluster: cluster.into(),
+        addresses,
+        cluster_id,
+        source: "local".into(),
+        labels: Some(local.labels.clone()),
+        node_identity: NumericIdentity::HOST.0,
+        ..Node::default()
+    };
+    node.set_ranges(&local.pod_cidrs);
+    node
+}
+
+/// Who is behind an endpoint's addresses; nothing before it has an identity.
+pub(super) fn ips(endpoint: &LocalEndpoint, host: Option<IpAddr>) -> Vec<(IpNet, IpIdentityPair)> {
+    let Some(identity) = endpoint.identity else { return Vec::new() };
+    let port = |port: &crate::endpoint::NamedPort| NamedPort {
+        name: port.name.clone(),
+        port: port.port,
+        protocol: port.protocol.clone(),
+    };
+    let addresses = [endpoint.ipv4.map(IpAddr::from), endpoint.ipv6.map(IpAddr::from)];
+    let pair = |address: IpAddr| {
+        let net = IpNet::from(address);
+        let pair = IpIdentityPair {
+            namespace: endpoint.namespace.clone(),
+            pod: endpoint.pod.clone(),
+            service_account: endpoint.service_account.clone(),
+            named_ports: endpoint.named_ports.iter().map(port).collect(),
+            ..IpIdentityPair::new(net, identity.0, host)
+        };
+        (net, pair)
+    };
+    addresses.into_iter().flatten().map(pair).collect()
+}

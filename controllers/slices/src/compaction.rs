@@ -22,6 +22,10 @@ impl Slices {
         let Some(namespace) = fragmented else { return false };
         let mut slices = namespace.used().map(|(_, slice)| slice);
         let Some(emptied) = slices.next() else { return false };
+        if namespace.used().any(|(_, slice)| self.slices[slice].excess > 0) {
+            // Entries of unusual size: what fits by number may not fit by size.
+            return false;
+        }
         let targets: Vec<_> = slices.collect();
         let mut leaving = self.slices[emptied].members.clone().into_iter();
         for target in targets {

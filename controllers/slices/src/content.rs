@@ -15,6 +15,9 @@ use cilia_crds::ciliumendpoint::networking::{
 
 use crate::text::{Text, Texts};
 
+/// Names, a port or two: what is part of any entry.
+const SHORT: usize = 512;
+
 /// About 90 bytes for an endpoint with one address of each family and no named ports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Content {
@@ -73,6 +76,29 @@ impl Content {
             named_ports: self.named_ports.as_deref().unwrap_or_default().to_vec(),
             service_account: self.service_account.as_deref().map(str::to_owned),
         }
+    }
+
+    /// About how many bytes more than usual its entry has when it is written.
+    pub(crate) fn excess(&self, name: &str) -> usize {
+        // Quotes, keys and numbers of a named port.
+        const PORT: usize = 60;
+        const PAIR: usize = 40;
+        let ports = self.named_ports.as_deref().unwrap_or_default().iter().map(|port| {
+            let texts = [&port.name, &port.protocol].into_iter().flatten().map(String::len);
+            PORT + texts.sum::<usize>()
+        });
+        let pairs = match self.networking.as_ref().map(|networking| &networking.pairs) {
+            Some(Pairs::Other(pairs)) => pairs
+                .iter()
+                .map(|pair| {
+                    let texts = [&pair.ipv4, &pair.ipv6].into_iter().flatten().map(String::len);
+                    PAIR + texts.sum::<usize>()
+                })
+                .sum(),
+            _ => 0,
+        };
+        let account = self.service_account.as_ref().map_or(0, |account| account.len());
+        (ports.sum::<usize>() + pairs + account + name.len()).saturating_sub(SHORT)
     }
 
     /// A number that equal contents share, and no others as far as anybody will ever see.

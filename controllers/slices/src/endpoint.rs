@@ -16,6 +16,8 @@ pub(crate) struct Endpoint {
     pub(crate) content: Option<Box<Content>>,
     /// Of the content.
     pub(crate) digest: u64,
+    /// About how many bytes more than usual its entry has.
+    pub(crate) excess: usize,
     /// It has an identity and networking: reason to give it a place.
     pub(crate) valid: bool,
     /// The slice it belongs in.
@@ -33,6 +35,7 @@ impl Endpoint {
             name,
             content: None,
             digest: 0,
+            excess: 0,
             valid: false,
             home: None,
             seen_in: SeenIn::Nowhere,

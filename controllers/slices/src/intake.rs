@@ -76,7 +76,7 @@ impl Slices {
         now: Millis,
     ) {
         let id = self.endpoint_id(namespace, name);
-        let digest = content.digest();
+        let (digest, excess) = (content.digest(), content.excess(name));
         let endpoint = &self.endpoints[id];
         if endpoint.lives() && endpoint.digest == digest && endpoint.valid == valid {
             return;
@@ -84,6 +84,7 @@ impl Slices {
         self.alter(id, |endpoint| {
             endpoint.content = Some(Box::new(content));
             endpoint.digest = digest;
+            endpoint.excess = excess;
             endpoint.valid = valid;
             if valid || endpoint.home.is_some() {
                 endpoint.waiting_since.get_or_insert(now);
@@ -92,6 +93,8 @@ impl Slices {
         self.arrivals.add(now);
         if self.started && self.endpoints[id].home.is_none() {
             self.settle_down(id);
+        } else if self.started {
+            self.make_room(id);
         }
         self.contented(id);
     }

@@ -61,7 +61,12 @@ impl Slices {
             self.slices[*slice].lingering -= usize::from(endpoint.lingers_in(*slice));
         }
         self.touched.extend(endpoint.home);
+        let (home, excess) = (endpoint.home, endpoint.excess);
         change(endpoint);
+        if let Some(home) = home.filter(|home| self.slices[*home].members.contains(&id)) {
+            self.slices[home].excess += endpoint.excess;
+            self.slices[home].excess -= excess;
+        }
         for slice in endpoint.seen_in.as_slice() {
             self.slices[*slice].lingering += usize::from(endpoint.lingers_in(*slice));
         }
@@ -78,10 +83,11 @@ impl Slices {
             let slice = &mut self.slices[slice_id];
             let namespace = self.namespaces.entry(slice.namespace.clone()).or_default();
             namespace.slices.remove(&(slice.members.len(), slice_id));
-            if belongs {
-                slice.members.insert(id);
-            } else {
-                slice.members.remove(&id);
+            let excess = self.endpoints[id].excess;
+            if belongs && slice.members.insert(id) {
+                slice.excess += excess;
+            } else if !belongs && slice.members.remove(&id) {
+                slice.excess -= excess;
             }
             namespace.slices.insert((slice.members.len(), slice_id));
         }

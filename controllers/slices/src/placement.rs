@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 
 use crate::endpoint::{EndpointId, SliceId};
+use crate::slice::MOST_EXCESS;
 use crate::slices::Slices;
 
 /// Room of up to this part of a slice is a hole, which is soon full.
@@ -22,7 +23,10 @@ impl Slices {
         if !endpoint.lives() || (!endpoint.valid && here.is_none()) {
             return;
         }
-        let here = here.filter(|slice| self.slices[*slice].members.len() < self.max);
+        let here = here.filter(|slice| {
+            let slice = &self.slices[*slice];
+            slice.members.len() < self.max && !slice.is_too_large_with(endpoint.excess)
+        });
         let home = here.or_else(|| self.roomy(id)).unwrap_or_else(|| {
             let namespace = self.endpoints[id].namespace.clone();
             self.new_slice(&namespace)
@@ -33,6 +37,18 @@ impl Slices {
         {
             namespace.open = Some(home);
         }
+    }
+
+    /// Finds another home for an endpoint that has made its slice too large.
+    pub(crate) fn make_room(&mut self, id: EndpointId) {
+        let endpoint = &self.endpoints[id];
+        let Some(home) = endpoint.home.map(|home| &self.slices[home]) else { return };
+        if endpoint.excess == 0 || home.excess <= MOST_EXCESS || home.members.len() == 1 {
+            return;
+        }
+        let namespace = endpoint.namespace.clone();
+        let home = self.roomy(id).unwrap_or_else(|| self.new_slice(&namespace));
+        self.set_home(id, Some(home));
     }
 
     /// The slice that lists the endpoint and should go on doing so: one with room before a full
@@ -51,7 +67,11 @@ impl Slices {
 
     fn roomy(&self, id: EndpointId) -> Option<SliceId> {
         let namespace = self.namespaces.get(&self.endpoints[id].namespace)?;
-        let has_room = |id: &SliceId| self.slices[*id].occupancy() < self.max;
+        let excess = self.endpoints[id].excess;
+        let has_room = |id: &SliceId| {
+            let slice = &self.slices[*id];
+            slice.occupancy() < self.max && !slice.is_too_large_with(excess)
+        };
         let open = namespace.open.filter(|id| !self.slices[*id].members.is_empty());
         if let Some(open) = open.filter(has_room) {
             return Some(open);

@@ -6,6 +6,10 @@ use crate::Millis;
 use crate::endpoint::EndpointId;
 use crate::text::Text;
 
+/// The entries of a slice may have so many bytes more than usual, together: etcd takes no object of more than
+/// 1.5 MiB, and a request has no room for more than that either.
+pub(crate) const MOST_EXCESS: usize = 768 * 1024;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Slice {
     pub(crate) name: Text,
@@ -13,6 +17,8 @@ pub(crate) struct Slice {
     pub(crate) namespace: Text,
     /// The endpoints whose home it is.
     pub(crate) members: BTreeSet<EndpointId>,
+    /// How many bytes more than usual the entries of those have, together.
+    pub(crate) excess: usize,
     /// The object, if there is one.
     pub(crate) seen: Option<Seen>,
     /// How many live endpoints it lists whose home is elsewhere: they take up room until they
@@ -60,6 +66,7 @@ impl Slice {
             name,
             namespace,
             members: BTreeSet::new(),
+            excess: 0,
             seen: None,
             lingering: 0,
             unsure: false,
@@ -74,6 +81,12 @@ impl Slice {
     /// How many entries it has to have room for.
     pub(crate) fn occupancy(&self) -> usize {
         self.members.len() + self.lingering
+    }
+
+    /// Whether an endpoint with so many bytes more than usual would make it too large. One alone may be
+    /// of any size: it cannot be helped.
+    pub(crate) fn is_too_large_with(&self, excess: usize) -> bool {
+        excess > 0 && !self.members.is_empty() && self.excess + excess > MOST_EXCESS
     }
 
     /// Whether an object that nothing belongs in any more can be filled again.

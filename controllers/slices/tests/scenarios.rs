@@ -283,3 +283,50 @@ fn over_full_slices_are_split() {
     };
     assert_eq!((shrunk("ces1"), shrunk("ces2")), ("c1c2".to_owned(), "c5c6".to_owned()));
 }
+
+/// An endpoint whose entry takes about so many kB.
+fn large(kilobytes: usize) -> EndpointStatus {
+    let port = |number: usize| cilia_crds::ciliumendpoint::networking::NamedPort {
+        name: Some(format!("{number:0>932}")),
+        port: Some(80),
+        protocol: Some("TCP".to_owned()),
+    };
+    EndpointStatus {
+        identity: Some(cilia_crds::ciliumendpoint::EndpointIdentity::default()),
+        networking: Some(cilia_crds::ciliumendpoint::networking::EndpointNetworking::default()),
+        named_ports: (0..kilobytes).map(port).collect(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn no_slice_outgrows_what_etcd_takes() {
+    let mut operator = Operator::new(100);
+    let add = |operator: &mut Operator, name: &str, kilobytes: usize| {
+        let status = large(kilobytes);
+        let event = Event::Endpoint { namespace: "ns", name, status: Some(&status) };
+        operator.slices.apply(event, operator.now);
+    };
+    for number in 0..100 {
+        add(&mut operator, &format!("c{number:02}"), 20);
+    }
+    operator.settle();
+    assert_eq!(operator.count(), 3, "100 of 20 kB");
+    // Small ones that grow.
+    for number in 0..60 {
+        add(&mut operator, &format!("d{number:02}"), 0);
+    }
+    operator.settle();
+    for number in 0..60 {
+        add(&mut operator, &format!("d{number:02}"), 20);
+    }
+    operator.settle();
+    let mut sizes = std::collections::BTreeMap::new();
+    for write in &operator.writes {
+        sizes.insert(write.slice.clone(), entries(write).len());
+    }
+    assert_eq!(sizes.values().sum::<usize>(), 160, "{sizes:?}");
+    assert!(sizes.values().all(|count| count * 20 <= 800), "{sizes:?}");
+    assert_eq!(operator.write(), None);
+    assert!(!operator.slices.tidy());
+}

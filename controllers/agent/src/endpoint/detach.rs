@@ -1,7 +1,7 @@
 //! Disconnects pods: every trace of an endpoint goes, in the order in which nobody is cut off who
 //! should not be.
 
-use super::{Error, Lifecycle, LocalEndpoint};
+use super::{EndpointState, Error, Lifecycle, LocalEndpoint};
 use crate::device::name::pod_device;
 use crate::device::pod;
 
@@ -18,6 +18,7 @@ impl Lifecycle {
             pod::detach(&parts.netlink, &device).await?;
             return Ok(());
         };
+        parts.endpoints.mark(&endpoint, EndpointState::Disconnecting);
         self.erase(&endpoint).await?;
         parts.endpoints.remove(endpoint.id);
         self.0.publisher.restore(&endpoint);

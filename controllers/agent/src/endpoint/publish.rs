@@ -35,6 +35,8 @@ struct Published {
 #[derive(Debug, Clone, PartialEq)]
 struct Shown {
     labels: BTreeMap<String, String>,
+    /// The pod that it goes with.
+    owner: Option<String>,
     status: Option<EndpointStatus>,
 }
 
@@ -164,6 +166,10 @@ impl Publisher {
         if from.labels != wanted.labels {
             steps.push(json!({"op": "add", "path": "/metadata/labels", "value": wanted.labels}));
         }
+        if from.owner != wanted.owner {
+            let owners = &to.metadata.owner_references;
+            steps.push(json!({"op": "add", "path": "/metadata/ownerReferences", "value": owners}));
+        }
         if from.status != wanted.status {
             let op = if from.status.is_some() { "replace" } else { "add" };
             steps.push(json!({"op": op, "path": "/status", "value": wanted.status}));
@@ -210,7 +216,9 @@ impl Publisher {
 
 fn shown(object: &CiliumEndpoint) -> Shown {
     let labels = object.metadata.labels.clone().unwrap_or_default();
-    Shown { labels: labels.into_iter().collect(), status: object.status.clone() }
+    let mut owners = object.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.kind == "Pod").map(|owner| owner.uid.clone());
+    Shown { labels: labels.into_iter().collect(), owner, status: object.status.clone() }
 }
 
 /// Whether the object is another one, or none, or one more, than was thought.

@@ -66,6 +66,20 @@ async fn the_object_follows_its_endpoint() {
     let refused = publisher.publish(&endpoint(5, "c5", "db"), &elsewhere).await;
     assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
 
+    // One that is there already, of whoever, says another address and belongs to no pod: it is made right.
+    let mut stale = status::object(&endpoint(4, "c4", "cache"), NODE);
+    stale.metadata.namespace = Some("default".into());
+    stale.metadata.owner_references = None;
+    stale.status.as_mut().unwrap().networking.as_mut().unwrap().addressing[0].ipv4 =
+        Some("10.9.9.9".into());
+    let stale = api.create(&PostParams::default(), &stale).await.unwrap();
+    let cache = endpoint(4, "c4", "cache");
+    let uid = publisher.publish(&cache, &place).await.unwrap();
+    let object = api.get("cache").await.unwrap();
+    assert_eq!((object.metadata.uid, Some(uid)), (stale.metadata.uid.clone(), stale.metadata.uid));
+    assert_eq!(object.status, Some(status::status(&cache, NODE)));
+    assert_eq!(object.metadata.owner_references.unwrap()[0].uid, cache.object_uid);
+
     publisher.withdraw(&next.key()).await.unwrap();
     publisher.withdraw(&next.key()).await.unwrap();
     assert!(api.get_opt("web").await.unwrap().is_none());

@@ -37,6 +37,18 @@ struct Table {
 /// States of an endpoint that are remembered.
 const REMEMBERED: usize = 32;
 
+impl Table {
+    fn note(&mut self, id: u16, state: EndpointState) {
+        let log = self.log.entry(id).or_default();
+        if log.back().is_none_or(|(_, last)| *last != state) {
+            log.push_back((SystemTime::now(), state));
+            if log.len() > REMEMBERED {
+                log.pop_front();
+            }
+        }
+    }
+}
+
 impl Endpoints {
     /// Every endpoint, by number.
     pub fn list(&self) -> Vec<Arc<LocalEndpoint>> {
@@ -114,7 +126,27 @@ impl Endpoints {
         let mut table = self.write();
         if table.by_id.get(&id).is_some_and(Option::is_none) {
             table.by_id.remove(&id);
+            table.log.remove(&id);
         }
+    }
+
+    /// How far an endpoint is that has a number and nothing else yet.
+    pub(super) fn note(&self, id: u16, state: EndpointState) {
+        self.write().note(id, state);
+    }
+
+    /// How far an endpoint is, if it is still there and not on its way out.
+    pub(super) fn mark(&self, endpoint: &LocalEndpoint, state: EndpointState) {
+        let mut table = self.write();
+        let Some(Some(present)) = table.by_id.get_mut(&endpoint.id) else { return };
+        let same = present.state == state || present.state == EndpointState::Disconnecting;
+        if same || present.attachment() != endpoint.attachment() {
+            return;
+        }
+        *present = Arc::new(LocalEndpoint { state, ..LocalEndpoint::clone(present) });
+        table.note(endpoint.id, state);
+        drop(table);
+        self.0.version.send_modify(|version| *version += 1);
     }
 
     /// Adds an endpoint, or changes it; nothing happens if it is just so already.
@@ -130,13 +162,7 @@ impl Endpoints {
         table.sequence = table.sequence.max(endpoint.sequence);
         let of_pod = table.by_pod.entry(endpoint.key()).or_default();
         of_pod.insert((endpoint.sequence, endpoint.id));
-        let log = table.log.entry(endpoint.id).or_default();
-        if log.back().is_none_or(|(_, last)| *last != endpoint.state) {
-            log.push_back((SystemTime::now(), endpoint.state));
-            if log.len() > REMEMBERED {
-                log.pop_front();
-            }
-        }
+        table.note(endpoint.id, endpoint.state);
         table.by_id.insert(endpoint.id, Some(Arc::clone(&endpoint)));
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
@@ -192,7 +218,17 @@ mod tests {
 
         endpoints.put(endpoint(9, "c2", "web"));
         assert_eq!(endpoints.of_pod(&web.key()).unwrap().id, 9, "the last one stands for the pod");
+        endpoints.mark(&web, EndpointState::Regenerating);
+        endpoints.mark(&web, EndpointState::Disconnecting);
+        endpoints.mark(&web, EndpointState::Ready);
+        assert_eq!(
+            endpoints.get(7).unwrap().state,
+            EndpointState::Disconnecting,
+            "it is on its way"
+        );
         endpoints.remove(7);
+        endpoints.mark(&web, EndpointState::Ready);
+        assert_eq!(endpoints.get(7), None, "what is gone stays gone");
         assert_eq!(endpoints.of_pod(&web.key()).unwrap().id, 9);
         endpoints.remove(9);
         endpoints.remove(9);

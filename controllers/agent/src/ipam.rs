@@ -1,17 +1,61 @@
-//! The addresses of this node's pods: who has which, out of the ranges of the node's `CiliumNode`.
+//! The addresses of this node's pods: who has which, out of what the node's `CiliumNode` lists.
 
+mod metrics;
+mod pools;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use cilia_ipam::{AddressError, Addresses, Family};
+use cilia_ipam::{AddressError, Addresses, Allocation, Family, NodePools, Request, Wish};
 use ipnet::IpNet;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+pub use metrics::Collector;
+pub use pools::{PodPools, Wanted};
+
+use crate::node::{self, IpamMode};
+use metrics::Counts;
 
 /// Who has the router's addresses.
 pub const ROUTER: &str = "router";
+/// The file in which an agent writes down what it is giving back.
+const NOTES: &str = "ipam-releasing.json";
+/// How long a pod waits for the operator to give its node a range of its pool; kubelet tries again.
+const GIVEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The addresses of this node; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Ipam(Arc<Mutex<Addresses>>);
+pub struct Ipam(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    addresses: Mutex<Source>,
+    /// Where what is being given back is written down.
+    notes: Option<PathBuf>,
+    started: Instant,
+    /// Changes when there may be addresses where there were none.
+    supply: watch::Sender<u64>,
+    /// Changes when the node's object may have to say something else.
+    demand: watch::Sender<u64>,
+    counts: Counts,
+    pools: PodPools,
+}
+
+/// Where addresses come from.
+#[derive(Debug)]
+enum Source {
+    /// The node's ranges, or single addresses.
+    Ranges(Addresses),
+    /// Pools, of which the node asks for as much as it needs.
+    Pools(NodePools),
+}
 
 /// What an endpoint was given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,83 +66,284 @@ pub struct Pair {
     pub ipv6: Option<Ipv6Addr>,
 }
 
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            addresses: Mutex::new(Source::Ranges(Addresses::new())),
+            notes: None,
+            started: Instant::now(),
+            supply: watch::Sender::default(),
+            demand: watch::Sender::default(),
+            counts: Counts::default(),
+            pools: PodPools::default(),
+        }
+    }
+}
+
 impl Ipam {
+    /// Addresses as the node's mode has it. An agent's notes for the next one are kept in `state_dir`.
+    pub fn new(config: &node::Config, state_dir: &Path) -> Self {
+        match &config.ipam {
+            IpamMode::MultiPool { default_pool, pre_allocation } => Self::of_pools(
+                (config.ipv4, config.ipv6),
+                pre_allocation.clone(),
+                default_pool,
+                state_dir.join(NOTES),
+            ),
+            _ => Self::default(),
+        }
+    }
+
+    /// Addresses of the families that are on, out of pools. What is being given back is written down
+    /// in `notes`.
+    fn of_pools(
+        (ipv4, ipv6): (bool, bool),
+        pre_allocation: BTreeMap<String, u32>,
+        default_pool: &str,
+        notes: PathBuf,
+    ) -> Self {
+        let mut source = NodePools::new(ipv4, ipv6, pre_allocation);
+        let (version, releasing) = read_notes(&notes);
+        source.restore_releasing(version, releasing);
+        let (addresses, notes) = (Mutex::new(Source::Pools(source)), Some(notes));
+        let pools = PodPools::new(default_pool);
+        Self(Arc::new(Shared { addresses, notes, pools, ..Shared::default() }))
+    }
+
+    /// The cluster's pools.
+    pub fn pools(&self) -> &PodPools {
+        &self.0.pools
+    }
+
+    /// Whether addresses come out of pools.
+    pub fn has_pools(&self) -> bool {
+        matches!(&*self.source(), Source::Pools(_))
+    }
+
     /// From now on addresses come from these ranges, and the routers' are not given out.
     pub fn set_ranges(&self, ranges: &[IpNet], routers: &[IpAddr]) -> Result<(), AddressError> {
-        let mut addresses = self.addresses();
+        let outcome = {
+            let mut source = self.source();
+            let addresses = source.addresses_mut();
+            addresses.release_all(ROUTER);
+            addresses.set_ranges(ranges);
+            routers.iter().try_for_each(|router| addresses.restore(*router, ROUTER))
+        };
+        bump(&self.0.supply);
+        outcome
+    }
+
+    /// The node's object, as of a version, lists these ranges of pools; nothing if there is no object.
+    pub fn observe(&self, object: Option<(&str, &[Allocation])>) {
+        if let Source::Pools(pools) = &mut *self.source() {
+            match object {
+                Some((version, allocated)) => pools.observe(version, allocated),
+                None => pools.forgotten(),
+            }
+        }
+        bump(&self.0.supply);
+    }
+
+    /// The routers have these addresses.
+    pub fn set_routers(&self, routers: &[IpAddr]) -> Result<(), AddressError> {
+        let mut source = self.source();
+        let addresses = source.addresses_mut();
         addresses.release_all(ROUTER);
-        addresses.set_ranges(ranges);
         routers.iter().try_for_each(|router| addresses.restore(*router, ROUTER))
     }
 
+    /// What the node's object should say about pools, given what it asks for now; nothing where there
+    /// are none. `time`: what nobody waits for may be written, too. What is given back has been written down
+    /// when this returns.
+    pub fn wish(&self, asked: &[Request], time: bool) -> Result<Option<Wish>, std::io::Error> {
+        let now = self.0.started.elapsed().as_secs();
+        let mut source = self.source();
+        let Source::Pools(pools) = &mut *source else { return Ok(None) };
+        if let Some(ranges) = self.0.pools.ranges() {
+            pools.set_pools(ranges);
+        }
+        let before = pools.releasing().1.clone();
+        let wish = pools.wish(asked, now, time);
+        let (version, releasing) = pools.releasing();
+        if let Some(notes) = self.0.notes.as_ref().filter(|_| *releasing != before) {
+            write_notes(notes, version, releasing)?;
+        }
+        Ok(Some(wish))
+    }
+
+    /// The ranges that the node has, of one pool or of all.
+    pub fn ranges(&self, pool: Option<&str>) -> Vec<IpNet> {
+        match &*self.source() {
+            Source::Pools(pools) => pools.ranges(pool).collect(),
+            Source::Ranges(addresses) => addresses.ranges().collect(),
+        }
+    }
+
+    /// The addresses of former pods are known: from now on ranges are given back.
+    pub fn restored(&self) {
+        if let Source::Pools(pools) = &mut *self.source() {
+            pools.restored();
+        }
+        bump(&self.0.demand);
+    }
+
     /// Gives `owner` an address of each family that is on; all or nothing.
+    #[cfg(test)]
     pub fn allocate(&self, owner: &str, ipv4: bool, ipv6: bool) -> Result<Pair, AddressError> {
-        let mut addresses = self.addresses();
-        let mut pair = Pair::default();
-        for family in [(ipv4, Family::V4), (ipv6, Family::V6)]
-            .into_iter()
-            .filter_map(|(on, family)| on.then_some(family))
-        {
-            match addresses.allocate(family, owner) {
-                Ok(IpAddr::V4(address)) => pair.ipv4 = Some(address),
-                Ok(IpAddr::V6(address)) => pair.ipv6 = Some(address),
-                Err(error) => {
-                    addresses.release_all(owner);
-                    return Err(error);
+        let wants = [(ipv4, Family::V4), (ipv6, Family::V6)];
+        let wants = wants.into_iter().filter_map(|(on, family)| on.then_some(family));
+        self.take(&wants.map(|family| (family, String::new())).collect::<Vec<_>>(), owner, owner)
+    }
+
+    /// Gives `owner`, which is for `pod`, an address of each family wanted; all or nothing. Where there
+    /// are pools, it asks for more of them and waits for a while.
+    pub async fn allocate_out_of(
+        &self,
+        wants: &[(Family, String)],
+        owner: &str,
+        pod: &str,
+    ) -> Result<Pair, AddressError> {
+        let mut supply = self.0.supply.subscribe();
+        let deadline = Instant::now() + GIVEN_WITHIN;
+        loop {
+            supply.borrow_and_update();
+            let error = match self.take(wants, owner, pod) {
+                Ok(pair) => {
+                    bump(&self.0.demand);
+                    return Ok(pair);
                 }
+                Err(error) if self.has_pools() => error,
+                Err(error) => return Err(error),
+            };
+            bump(&self.0.demand);
+            if timeout_at(deadline, supply.changed()).await.is_err() {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Notes that `owner` has this address already.
+    pub fn restore(&self, address: IpAddr, owner: &str) -> Result<(), AddressError> {
+        self.source().addresses_mut().restore(address, owner)
+    }
+
+    /// Takes back what `owner` has.
+    pub fn release(&self, owner: &str) {
+        let released = self.source().addresses_mut().release_all(owner);
+        if !released.is_empty() {
+            self.0.counts.released(&released);
+            bump(&self.0.supply);
+            bump(&self.0.demand);
+        }
+    }
+
+    /// The pod is gone, and waits for no address any more.
+    pub fn forget(&self, pod: &str) {
+        let forgotten = match &mut *self.source() {
+            Source::Pools(pools) => pools.forget(pod),
+            Source::Ranges(_) => false,
+        };
+        if forgotten {
+            bump(&self.0.demand);
+        }
+    }
+
+    /// Who has the address.
+    pub fn owner(&self, address: IpAddr) -> Option<String> {
+        self.source().addresses().owner(address).map(str::to_owned)
+    }
+
+    /// Changes when the node's object may have to say something else.
+    pub fn demand(&self) -> watch::Receiver<u64> {
+        self.0.demand.subscribe()
+    }
+
+    /// Every address in use with its owner.
+    pub fn list(&self) -> Vec<(IpAddr, String)> {
+        let source = self.source();
+        source.addresses().iter().map(|(address, owner)| (address, owner.to_owned())).collect()
+    }
+
+    /// How many addresses of a family are in use, and how many there are.
+    pub fn usage(&self, ipv6: bool) -> (usize, u128) {
+        let family = if ipv6 { Family::V6 } else { Family::V4 };
+        let source = self.source();
+        (source.addresses().used(family), source.addresses().capacity(family))
+    }
+
+    fn take(
+        &self,
+        wants: &[(Family, String)],
+        owner: &str,
+        pod: &str,
+    ) -> Result<Pair, AddressError> {
+        let now = self.0.started.elapsed().as_secs();
+        let given = match &mut *self.source() {
+            Source::Pools(pools) => pools.allocate(wants, owner, pod, now),
+            Source::Ranges(addresses) => {
+                let given = wants.iter().map(|(family, _)| addresses.allocate(*family, owner));
+                given.collect::<Result<Vec<_>, _>>().inspect_err(|_| {
+                    addresses.release_all(owner);
+                })
+            }
+        }?;
+        self.0.counts.given(&given);
+        let mut pair = Pair::default();
+        for address in given {
+            match address {
+                IpAddr::V4(address) => pair.ipv4 = Some(address),
+                IpAddr::V6(address) => pair.ipv6 = Some(address),
             }
         }
         Ok(pair)
     }
 
-    /// Notes that `owner` has this address already.
-    pub fn restore(&self, address: IpAddr, owner: &str) -> Result<(), AddressError> {
-        self.addresses().restore(address, owner)
-    }
-
-    /// Takes back what `owner` has.
-    pub fn release(&self, owner: &str) {
-        self.addresses().release_all(owner);
-    }
-
-    /// Every address in use with its owner.
-    #[cfg(test)]
-    pub fn list(&self) -> Vec<(IpAddr, String)> {
-        self.addresses().iter().map(|(address, owner)| (address, owner.to_owned())).collect()
-    }
-
-    /// How many addresses of a family are in use, and how many there are.
-    #[cfg(test)]
-    pub fn usage(&self, ipv6: bool) -> (usize, u128) {
-        let family = if ipv6 { Family::V6 } else { Family::V4 };
-        let addresses = self.addresses();
-        (addresses.used(family), addresses.capacity(family))
-    }
-
-    fn addresses(&self) -> MutexGuard<'_, Addresses> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn source(&self) -> MutexGuard<'_, Source> {
+        self.0.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::Ipam;
-
-    #[test]
-    fn an_endpoint_gets_both_families_or_nothing() {
-        let ipam = Ipam::default();
-        let nets = ["10.0.0.0/29".parse().unwrap(), "fd00::/126".parse().unwrap()];
-        ipam.set_ranges(&nets, &["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()]).unwrap();
-        let pair = ipam.allocate("a", true, true).unwrap();
-        assert_eq!(
-            (pair.ipv4, pair.ipv6),
-            (Some("10.0.0.2".parse().unwrap()), Some("fd00::2".parse().unwrap()))
-        );
-        let error = ipam.allocate("b", true, true).unwrap_err();
-        assert!(error.to_string().contains("fd00::/126"), "{error}");
-        assert_eq!(ipam.usage(false).0, 2, "the IPv4 address was taken back");
-        ipam.release("a");
-        assert!(ipam.allocate("b", true, true).is_ok());
-        assert!(ipam.restore("10.0.0.1".parse().unwrap(), "c").is_err());
+impl Source {
+    fn addresses(&self) -> &Addresses {
+        match self {
+            Self::Ranges(addresses) => addresses,
+            Self::Pools(pools) => pools.addresses(),
+        }
     }
+
+    fn addresses_mut(&mut self) -> &mut Addresses {
+        match self {
+            Self::Ranges(addresses) => addresses,
+            Self::Pools(pools) => pools.addresses_mut(),
+        }
+    }
+}
+
+fn bump(version: &watch::Sender<u64>) {
+    version.send_modify(|version| *version += 1);
+}
+
+/// What a former agent was giving back. A file that cannot be read says nothing: at worst a range is
+/// used that the operator takes back.
+fn read_notes(path: &Path) -> (String, BTreeSet<(String, IpNet)>) {
+    let Ok(text) = std::fs::read_to_string(path) else { return Default::default() };
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "ignoring the note of ranges being given back");
+        Default::default()
+    })
+}
+
+/// Replaces the notes as a whole, so that no crash leaves half of them.
+fn write_notes(
+    path: &Path,
+    version: &str,
+    releasing: &BTreeSet<(String, IpNet)>,
+) -> Result<(), std::io::Error> {
+    let text = serde_json::to_string(&(version, releasing))?;
+    let fresh = path.with_extension("new");
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(&fresh, text)?;
+    std::fs::rename(&fresh, path)
 }

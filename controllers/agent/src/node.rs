@@ -5,6 +5,7 @@ mod error;
 mod keeper;
 mod own;
 mod plumbing;
+mod supply;
 #[cfg(test)]
 pub(crate) mod testing {
     pub(crate) use super::own::tests::config;
@@ -203,9 +204,7 @@ impl From<&CiliumNode> for NodeInfo {
                 _ => {}
             }
         }
-        let cidrs = node.spec.ipam.iter().flat_map(|ipam| &ipam.pod_cidrs);
-        info.pod_cidrs =
-            cidrs.filter_map(|cidr| cidr.parse::<IpNet>().ok()).map(|net| net.trunc()).collect();
+        info.pod_cidrs = node.spec.ipam.as_ref().map(supply::all).unwrap_or_default();
         info
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cilia_crds::Labels;
 use cilia_identity::{Filter, PodLabels};
+use cilia_ipam::{Candidate, Family};
 use cilia_loader::Datapath;
 
 use super::pods::PodFacts;
@@ -24,7 +25,7 @@ use crate::device::name::{Mac, pod_device};
 use crate::device::netns::Netns;
 use crate::device::{Netlink, Sysctl, pod};
 use crate::identity::Identities;
-use crate::ipam::Ipam;
+use crate::ipam::{Ipam, Wanted};
 use crate::ipcache::Cache;
 use crate::node::{LocalNode, Nodes};
 use crate::policy::Enforcer;
@@ -219,7 +220,9 @@ impl Lifecycle {
     ) -> Result<pod::Attachment, Error> {
         let parts = &self.0.parts;
         let netns = Netns::open(Path::new(&request.netns))?;
-        let pair = parts.ipam.allocate(&endpoint.owner(), parts.config.ipv4, parts.config.ipv6)?;
+        let wanted = self.wanted(endpoint, facts).await?;
+        let pod = if facts.is_some() { endpoint.key().to_string() } else { endpoint.owner() };
+        let pair = parts.ipam.allocate_out_of(&wanted, &endpoint.owner(), &pod).await?;
         (endpoint.ipv4, endpoint.ipv6) = (pair.ipv4, pair.ipv6);
         let device = self.device(endpoint, node, request.mtu);
         let pod = endpoint.key().to_string();
@@ -243,6 +246,33 @@ impl Lifecycle {
         realized.and(attached)?;
         parts.map.put(endpoint)?;
         Ok(device)
+    }
+
+    /// Out of which pool an endpoint gets an address of each family.
+    async fn wanted(
+        &self,
+        endpoint: &LocalEndpoint,
+        facts: Option<&PodFacts>,
+    ) -> Result<Wanted, Error> {
+        let parts = &self.0.parts;
+        let on = [(parts.config.ipv4, Family::V4), (parts.config.ipv6, Family::V6)];
+        let families = on.into_iter().filter_map(|(on, family)| on.then_some(family));
+        let pools = parts.ipam.pools();
+        let Some(facts) = facts.filter(|_| parts.ipam.has_pools()) else {
+            return Ok(pools.choose(families, None)?);
+        };
+        in_time("choose the pool", &endpoint.key().to_string(), FIND_POD, pools.wait_synced())
+            .await?;
+        let namespace_labels = parts.pods.namespace_labels(&endpoint.namespace).await?;
+        let candidate = Candidate {
+            namespace: &endpoint.namespace,
+            name: &endpoint.pod,
+            labels: &facts.labels,
+            annotations: &facts.annotations,
+            namespace_labels: &namespace_labels,
+            namespace_annotations: &parts.pods.namespace_annotations(&endpoint.namespace),
+        };
+        Ok(pools.choose(families, Some(candidate))?)
     }
 
     /// The labels that make an endpoint's identity.

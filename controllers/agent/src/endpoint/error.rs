@@ -64,6 +64,9 @@ pub enum Error {
         /// How long.
         seconds: u64,
     },
+    /// There is no pool for an address.
+    #[error(transparent)]
+    Pool(#[from] cilia_ipam::ChoiceError),
     /// There is no address.
     #[error(transparent)]
     Address(#[from] AddressError),

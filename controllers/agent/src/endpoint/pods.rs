@@ -38,6 +38,8 @@ pub struct PodFacts {
     pub object_uid: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// Its annotations about pools of addresses.
+    pub annotations: BTreeMap<String, String>,
     /// Its service account.
     pub service_account: String,
     /// Its ports that have names, sorted.
@@ -70,6 +72,8 @@ struct Shared {
 struct State {
     pods: HashMap<PodKey, Arc<PodFacts>>,
     namespaces: HashMap<String, Arc<BTreeMap<String, String>>>,
+    /// What namespaces say about pools of addresses, of those that say something.
+    namespace_annotations: HashMap<String, Arc<BTreeMap<String, String>>>,
 }
 
 impl Pods {
@@ -101,9 +105,14 @@ impl Pods {
                 Event::Applied(namespace) => {
                     let labels = namespace.metadata.labels.unwrap_or_default();
                     let name = namespace.metadata.name.unwrap_or_default();
+                    let annotations = namespace.metadata.annotations.unwrap_or_default();
+                    self.namespace_annotated(&name, about_pools(annotations));
                     self.namespace_applied(&name, labels.into_iter().collect());
                 }
-                Event::Deleted(key) => self.namespace_deleted(&key.name),
+                Event::Deleted(key) => {
+                    self.namespace_annotated(&key.name, BTreeMap::new());
+                    self.namespace_deleted(&key.name);
+                }
                 Event::Synced => self.namespaces_synced(),
             }
             ready(())
@@ -201,6 +210,21 @@ impl Pods {
         Ok(Arc::new(facts))
     }
 
+    fn namespace_annotated(&self, name: &str, annotations: BTreeMap<String, String>) {
+        let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
+        if annotations.is_empty() {
+            state.namespace_annotations.remove(name);
+        } else {
+            state.namespace_annotations.insert(name.to_owned(), Arc::new(annotations));
+        }
+    }
+
+    /// What a namespace says about pools of addresses; to be asked after its labels.
+    pub fn namespace_annotations(&self, name: &str) -> Arc<BTreeMap<String, String>> {
+        let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.namespace_annotations.get(name).cloned().unwrap_or_default()
+    }
+
     /// The labels of a namespace, asked for where the watch has not told of it yet.
     pub async fn namespace_labels(
         &self,
@@ -223,6 +247,8 @@ impl Pods {
             object: format!("namespace {name}"),
             cause: Box::new(cause),
         })?;
+        let annotations = namespace.metadata.annotations.unwrap_or_default();
+        self.namespace_annotated(name, about_pools(annotations));
         Ok(Arc::new(namespace.metadata.labels.unwrap_or_default()))
     }
 
@@ -230,6 +256,12 @@ impl Pods {
         // Nobody listens any more when the agent ends.
         let _ = self.0.changes.send(change);
     }
+}
+
+/// The annotations that say something about pools of addresses.
+fn about_pools(annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let about = |(key, _): &(String, String)| key.starts_with(cilia_ipam::ANNOTATION_PREFIX);
+    annotations.into_iter().filter(about).collect()
 }
 
 impl PodKey {
@@ -284,6 +316,7 @@ impl PodFacts {
             uid: of_static.unwrap_or(&object_uid).clone(),
             object_uid,
             labels: pod.metadata.labels.clone().unwrap_or_default().into_iter().collect(),
+            annotations: about_pools(annotations.cloned().unwrap_or_default()),
             service_account: spec.service_account_name.clone().unwrap_or_default(),
             named_ports,
             host_ip: pod.status.as_ref().and_then(|status| status.host_ip.clone()),

@@ -116,6 +116,9 @@ impl Lifecycle {
         parts.pods.wait_synced().await;
         let endpoint = parts.endpoints.of_pod(pod);
         let facts = parts.pods.get(pod);
+        if facts.is_none() {
+            parts.ipam.forget(&pod.to_string());
+        }
         let (Some(endpoint), Some(facts)) = (endpoint, facts) else {
             return publisher.withdraw(pod).await.map(|()| Next::Done);
         };

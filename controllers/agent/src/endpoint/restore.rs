@@ -58,6 +58,7 @@ impl Lifecycle {
             restored += 1;
         }
         tracing::info!(restored, dropped, "endpoints restored");
+        parts.ipam.restored();
         parts.enforcer.restored();
         self.collect_garbage().await
     }

@@ -1,5 +1,8 @@
 //! The part of the agent's configuration that makes the node: families, ranges, tunnel, MTU.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use cilia_runtime::config::{Config as Flags, Error};
 use ipnet::IpNet;
 
@@ -7,13 +10,26 @@ use ipnet::IpNet;
 const VXLAN_PORT: u16 = 8472;
 const MAX_MTU: i64 = 65520;
 
+/// How many addresses of the default pool are asked for in advance, unless
+/// `ipam-multi-pool-pre-allocation` says otherwise: Cilium's default.
+const PRE_ALLOCATION: u32 = 8;
+
 /// Who gives ranges to nodes (`ipam`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IpamMode {
     /// The operator.
     ClusterPool,
     /// Kubernetes: the ranges of the Node are taken.
     Kubernetes,
+    /// The operator, out of pools, as much as this node asks for.
+    MultiPool {
+        /// Where pods get their addresses that nothing is said about.
+        default_pool: String,
+        /// How many addresses of a pool are kept ready.
+        pre_allocation: BTreeMap<String, u32>,
+    },
+    /// Somebody lists addresses in the node's object, one by one.
+    Crd,
 }
 
 /// How this node is to be.
@@ -28,6 +44,8 @@ pub struct Config {
     pub ipv6: bool,
     /// Who gives ranges.
     pub ipam: IpamMode,
+    /// How long after a write of what no pod waits for the next one comes.
+    pub update_rate: Duration,
     /// The tunnel's UDP port; `None` routes without a tunnel.
     pub tunnel_port: Option<u16>,
     /// The MTU; 0 to find it out.
@@ -53,10 +71,7 @@ impl Config {
                 flags.reject("enable-ipv4", "true, unless enable-ipv6 is: pods need addresses")
             );
         }
-        let ipam = match flags.one_of("ipam", &["cluster-pool", "kubernetes"])? {
-            "kubernetes" => IpamMode::Kubernetes,
-            _ => IpamMode::ClusterPool,
-        };
+        let ipam = mode(flags)?;
         let tunnel = flags.one_of("routing-mode", &["tunnel", "native"])? == "tunnel";
         if tunnel {
             flags.one_of("tunnel-protocol", &["vxlan"])?;
@@ -80,6 +95,7 @@ impl Config {
             ipv4,
             ipv6,
             ipam,
+            update_rate: flags.duration("ipam-cilium-node-update-rate"),
             tunnel_port: tunnel.then_some(port),
             mtu,
             masquerade_ipv4: ipv4 && flags.bool("enable-ipv4-masquerade"),
@@ -94,6 +110,33 @@ impl Config {
     pub fn has_family(&self, net: &IpNet) -> bool {
         if net.is_v4() { self.ipv4 } else { self.ipv6 }
     }
+}
+
+fn mode(flags: &Flags) -> Result<IpamMode, Error> {
+    Ok(match flags.one_of("ipam", &["cluster-pool", "multi-pool", "kubernetes", "crd"])? {
+        "kubernetes" => IpamMode::Kubernetes,
+        "crd" => IpamMode::Crd,
+        "multi-pool" => {
+            let default_pool = flags.string("ipam-default-ip-pool").to_owned();
+            if default_pool.is_empty() {
+                return Err(flags.reject("ipam-default-ip-pool", "the name of a CiliumPodIPPool"));
+            }
+            let flag = "ipam-multi-pool-pre-allocation";
+            let pre_allocation = if flags.is_set(flag) {
+                let number = |(pool, text): (&String, &String)| {
+                    let number = text.trim().parse::<u32>().map_err(|_| {
+                        flags.reject(flag, "pairs of a pool and a number from 0, such as default=8")
+                    });
+                    Ok((pool.clone(), number?))
+                };
+                flags.map(flag).iter().map(number).collect::<Result<_, Error>>()?
+            } else {
+                BTreeMap::from([(default_pool.clone(), PRE_ALLOCATION)])
+            };
+            IpamMode::MultiPool { default_pool, pre_allocation }
+        }
+        _ => IpamMode::ClusterPool,
+    })
 }
 
 /// A range of the right family, or none.
@@ -150,6 +193,15 @@ mod tests {
         assert_eq!(config.native_cidrs, ["10.0.0.0/8".parse().unwrap()]);
         assert_eq!(read(&["--routing-mode=native"]).unwrap().tunnel_port, None);
         assert!(!read(&["--enable-ipv6=false"]).unwrap().masquerade_ipv6);
+        let pools = |args: &[&str]| match read(args).unwrap().ipam {
+            IpamMode::MultiPool { default_pool, pre_allocation } => (default_pool, pre_allocation),
+            other => panic!("{other:?}"),
+        };
+        let (default, kept) = pools(&["--ipam=multi-pool", "--ipam-default-ip-pool=main"]);
+        assert_eq!((default.as_str(), kept.get("main")), ("main", Some(&8)));
+        let (_, kept) =
+            pools(&["--ipam=multi-pool", "--ipam-multi-pool-pre-allocation=default=0,red=4"]);
+        assert_eq!((kept.get("default"), kept.get("red")), (Some(&0), Some(&4)));
     }
 
     #[test]
@@ -161,6 +213,11 @@ mod tests {
             (&["--mtu=70000"], "mtu"),
             (&["--mtu=-1"], "mtu"),
             (&["--ipam=eni"], "ipam"),
+            (&["--ipam=multi-pool", "--ipam-default-ip-pool="], "ipam-default-ip-pool"),
+            (
+                &["--ipam=multi-pool", "--ipam-multi-pool-pre-allocation=a=many"],
+                "ipam-multi-pool-pre-allocation",
+            ),
             (&["--routing-mode=direct"], "routing-mode"),
             (&["--tunnel-protocol=geneve"], "tunnel-protocol"),
             (&["--enable-ipv4=false", "--enable-ipv6=false"], "enable-ipv4"),

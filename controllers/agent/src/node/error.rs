@@ -18,6 +18,9 @@ pub enum Error {
     /// The kernel refused.
     #[error(transparent)]
     Device(#[from] device::Error),
+    /// What is being given back could not be written down.
+    #[error("write down the ranges that are given back: {0}")]
+    Notes(std::io::Error),
     /// The addresses could not be set aside.
     #[error(transparent)]
     Address(#[from] cilia_ipam::AddressError),

@@ -1,5 +1,6 @@
 //! Keeps this node's `CiliumNode` right, and knows all others.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -7,13 +8,16 @@ use cilia_crds::CiliumNode;
 use cilia_runtime::lanes::{Lane, Lanes, Next, Retry, Workqueues};
 use cilia_runtime::watch::{Event, Scope, watch, watch_scoped};
 use futures::StreamExt as _;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use serde_json::json;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::own::{self, Facts, Write};
-use super::{Config, Error, LocalNode, NodeInfo, Nodes};
+use super::{CILIUM_INTERNAL_IP, Config, Error, IpamMode, LocalNode, NodeInfo, Nodes, supply};
 use crate::ipam::Ipam;
 use crate::readiness::Readiness;
 
@@ -38,6 +42,8 @@ struct Seen {
     facts: Option<Facts>,
     own: Option<Arc<CiliumNode>>,
     synced: bool,
+    /// When something was last written that nobody waited for.
+    written: Option<Instant>,
 }
 
 impl Keeper {
@@ -67,22 +73,24 @@ impl Keeper {
             Scope { fields: format!("metadata.name={}", self.config.name), ..Scope::default() };
         let kubernetes = watch_scoped::<Node>(Api::all(self.client.clone()), own);
         let cilium = watch::<CiliumNode>(Api::all(self.client.clone()));
+        let mut demand = self.ipam.demand();
         let follow = async {
             tokio::pin!(kubernetes, cilium);
             loop {
                 tokio::select! {
                     Some(event) = kubernetes.next() => self.node(event),
                     Some(event) = cilium.next() => self.cilium_node(event),
+                    Ok(()) = demand.changed() => self.lanes.add(0, ()),
                     else => return,
                 }
             }
         };
-        let work = self.lanes.run(1, &token, async |_| {
-            self.reconcile().await?;
-            Ok::<_, Error>(Next::Done)
-        });
+        let work = self.lanes.run(1, &token, async |_| self.reconcile().await);
+        let pools = self.ipam.pools().clone();
+        let pools = pools.run(self.client.clone(), token.clone(), || self.lanes.add(0, ()));
         tokio::select! {
             () = token.cancelled() => {}
+            () = pools => {}
             () = follow => {}
             () = work => {}
         }
@@ -103,7 +111,12 @@ impl Keeper {
             Event::Applied(node) => {
                 self.nodes.applied(NodeInfo::from(&node));
                 if node.metadata.name.as_deref() == Some(&self.config.name) {
-                    self.seen().own = Some(Arc::new(node));
+                    let mut seen = self.seen();
+                    // The answer to a write may have been faster than the watch.
+                    if !seen.own.as_ref().is_some_and(|known| is_older(&node, known)) {
+                        seen.own = Some(Arc::new(node));
+                    }
+                    drop(seen);
                     self.lanes.add(0, ());
                 }
             }
@@ -121,7 +134,7 @@ impl Keeper {
         }
     }
 
-    async fn reconcile(&self) -> Result<(), Error> {
+    async fn reconcile(&self) -> Result<Next, Error> {
         let (facts, own) = {
             let seen = self.seen();
             match (&seen.facts, seen.synced) {
@@ -130,37 +143,116 @@ impl Keeper {
                     let name = &self.config.name;
                     self.readiness
                         .close(GATE, format!("waiting for Kubernetes to have a Node {name}"));
-                    return Ok(());
+                    return Ok(Next::Done);
                 }
-                (_, false) => return Ok(()),
+                (_, false) => return Ok(Next::Done),
             }
         };
-        let ranges = own::ranges(&self.config, &facts, own.as_deref());
-        let routers = ranges.as_deref().map(own::routers).unwrap_or_default();
-        let local = self.nodes.local();
-        let former = local.as_ref().map(|local| local.pod_cidrs.as_slice()).unwrap_or_default();
         let own = own.as_deref();
-        let write = own::write(&self.config, &facts, &routers, &self.boot_id, former, own);
-        if let Some(write) = write {
-            self.write(write).await?;
-        }
-        match ranges {
-            Ok(ranges) => self.use_ranges(&facts, ranges, routers),
-            Err(reason) => {
-                self.readiness.close(GATE, reason);
-                Ok(())
+        let allocated = supply::allocated(own);
+        self.ipam.observe(own.map(|own| (supply::version(own), allocated.as_slice())));
+        let ranges = own::ranges(&self.config, &facts, own);
+        let local = self.nodes.local();
+        let routers = match &ranges {
+            Ok(ranges) => self.routers(ranges, own, local.as_deref()),
+            Err(_) => Vec::new(),
+        };
+        let wait = self.wait();
+        let time = own.is_none() || wait.is_none();
+        let wish = self.ipam.wish(&supply::requested(own), time).map_err(Error::Notes)?;
+        let former = local.as_ref().map(|local| local.pod_cidrs.as_slice()).unwrap_or_default();
+        let write =
+            |wish| own::write(&self.config, &facts, &routers, &self.boot_id, former, own, wish);
+        let mut patch = write(wish.as_ref());
+        let mut later = None;
+        // What nobody waits for may be written along, or waits for its time.
+        if let Some(wish) = wish.as_ref().filter(|wish| !time && !wish.urgent) {
+            if write(None).is_none() {
+                later = wait.filter(|_| wish.later || patch.is_some());
+                patch = None;
             }
         }
+        if let Some(write) = patch {
+            self.write(write).await?;
+            self.seen().written = Some(Instant::now());
+        }
+        match ranges {
+            Ok(ranges) => self.use_ranges(&facts, ranges, routers)?,
+            Err(reason) => self.readiness.close(GATE, reason),
+        }
+        if self.config.ipam == IpamMode::Crd {
+            later = self.publish_use().await?;
+        }
+        Ok(later.map_or(Next::Done, Next::After))
+    }
+
+    /// How long what nobody waits for has to wait.
+    fn wait(&self) -> Option<Duration> {
+        let since = self.seen().written?.elapsed();
+        self.config.update_rate.checked_sub(since).filter(|wait| !wait.is_zero())
+    }
+
+    fn routers(
+        &self,
+        ranges: &[IpNet],
+        own: Option<&CiliumNode>,
+        local: Option<&LocalNode>,
+    ) -> Vec<IpAddr> {
+        if matches!(self.config.ipam, IpamMode::ClusterPool | IpamMode::Kubernetes) {
+            return own::routers(ranges);
+        }
+        let addresses = own.into_iter().flat_map(|own| &own.spec.addresses);
+        let published: Vec<IpAddr> = addresses
+            .filter(|address| address.address_type.as_deref() == Some(CILIUM_INTERNAL_IP))
+            .filter_map(|address| address.ip.as_deref()?.parse().ok())
+            .collect();
+        let present = local.map(|local| local.routers.as_slice()).unwrap_or_default();
+        supply::routers(ranges, present, &published, |address| self.ipam.owner(address))
+    }
+
+    /// Tells which addresses are in use, and answers to what is wanted back (mode crd); how long to
+    /// wait before the next time.
+    async fn publish_use(&self) -> Result<Option<Duration>, Error> {
+        let Some(own) = self.seen().own.clone() else { return Ok(None) };
+        let Some((status, urgent)) = supply::status(&own, &self.ipam.list()) else {
+            return Ok(None);
+        };
+        if let Some(wait) = self.wait().filter(|_| !urgent) {
+            return Ok(Some(wait));
+        }
+        let version = own.metadata.resource_version.as_deref().unwrap_or_default();
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
+        let api: Api<CiliumNode> = Api::all(self.client.clone());
+        let name = &self.config.name;
+        let params = PatchParams::default();
+        let written = api.patch_status(name, &params, &Patch::Merge(patch)).await;
+        self.wrote("patch the status of", written)?;
+        self.seen().written = Some(Instant::now());
+        Ok(None)
     }
 
     fn use_ranges(
         &self,
         facts: &Facts,
-        ranges: Vec<ipnet::IpNet>,
-        routers: Vec<std::net::IpAddr>,
+        ranges: Vec<IpNet>,
+        routers: Vec<IpAddr>,
     ) -> Result<(), Error> {
-        use std::net::IpAddr;
-        self.ipam.set_ranges(&ranges, &routers)?;
+        let pod_cidrs = match self.config.ipam {
+            IpamMode::MultiPool { .. } => {
+                self.ipam.set_routers(&routers)?;
+                let mut all = self.ipam.ranges(None);
+                all.retain(|range| self.config.has_family(range));
+                all
+            }
+            IpamMode::Crd => {
+                self.ipam.set_ranges(&ranges, &routers)?;
+                IpNet::aggregate(&ranges)
+            }
+            IpamMode::ClusterPool | IpamMode::Kubernetes => {
+                self.ipam.set_ranges(&ranges, &routers)?;
+                ranges
+            }
+        };
         let ipv4 = facts.internal(true).and_then(|address| match address {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
@@ -170,7 +262,7 @@ impl Keeper {
             IpAddr::V4(_) => None,
         });
         let (name, labels) = (self.config.name.clone(), facts.labels.clone());
-        self.nodes.set_local(LocalNode { name, ipv4, ipv6, pod_cidrs: ranges, routers, labels });
+        self.nodes.set_local(LocalNode { name, ipv4, ipv6, pod_cidrs, routers, labels });
         self.readiness.open(GATE);
         Ok(())
     }
@@ -184,14 +276,24 @@ impl Keeper {
                 ("patch", api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
             }
         };
+        self.wrote(operation, written)
+    }
+
+    fn wrote(
+        &self,
+        operation: &'static str,
+        written: Result<CiliumNode, kube::Error>,
+    ) -> Result<(), Error> {
         match written {
             Ok(node) => {
                 // The watch will say the same; until then this is what is there.
                 self.seen().own = Some(Arc::new(node));
+                self.lanes.add(0, ());
                 Ok(())
             }
             Err(cause) => {
-                Err(Error::Kubernetes { operation, name: name.clone(), cause: Box::new(cause) })
+                let name = self.config.name.clone();
+                Err(Error::Kubernetes { operation, name, cause: Box::new(cause) })
             }
         }
     }
@@ -201,6 +303,17 @@ impl Keeper {
     }
 }
 
+/// Whether `one` is the same object as `other` at an earlier time. Versions of one kind of object
+/// are numbers that grow.
+fn is_older(one: &CiliumNode, other: &CiliumNode) -> bool {
+    let version = |node: &CiliumNode| node.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    one.metadata.uid == other.metadata.uid && version(one) < version(other)
+}
+
 #[cfg(test)]
 #[path = "keeper_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "supply_tests.rs"]
+mod supply_tests;

@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use cilia_crds::CiliumNode;
 use cilia_crds::ciliumnode::ipam::IpamSpec;
 use cilia_crds::ciliumnode::{NodeAddress, NodeSpec};
+use cilia_ipam::Wish;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::{CILIUM_INTERNAL_IP, Config, INTERNAL_IP, IpamMode};
+use super::{CILIUM_INTERNAL_IP, Config, INTERNAL_IP, IpamMode, supply};
 
 const EXTERNAL_IP: &str = "ExternalIP";
 
@@ -74,11 +75,20 @@ pub(super) fn ranges(
     let name = &config.name;
     let of_object =
         own.and_then(|own| own.spec.ipam.as_ref()).map(|ipam| ipam.pod_cidrs.as_slice());
-    let (texts, place) = match config.ipam {
-        IpamMode::Kubernetes => (facts.pod_cidrs.as_slice(), format!("Node {name}: spec.podCIDRs")),
-        IpamMode::ClusterPool => {
-            (of_object.unwrap_or_default(), format!("CiliumNode {name}: spec.ipam.podCIDRs"))
-        }
+    let (texts, place) = match &config.ipam {
+        IpamMode::Kubernetes => (facts.pod_cidrs.clone(), format!("Node {name}: spec.podCIDRs")),
+        IpamMode::ClusterPool => (
+            of_object.unwrap_or_default().to_vec(),
+            format!("CiliumNode {name}: spec.ipam.podCIDRs"),
+        ),
+        IpamMode::MultiPool { default_pool, .. } => (
+            supply::of_pools(own, default_pool),
+            format!("CiliumNode {name}: pool {default_pool} of spec.ipam.pools.allocated"),
+        ),
+        IpamMode::Crd => (
+            supply::offered(own).iter().map(ToString::to_string).collect(),
+            format!("CiliumNode {name}: spec.ipam.pool"),
+        ),
     };
     let mut ranges = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -93,7 +103,8 @@ pub(super) fn ranges(
         if on && !has(ipv4) {
             let giver = match config.ipam {
                 IpamMode::Kubernetes => "kube-controller-manager (allocate-node-cidrs)",
-                IpamMode::ClusterPool => "cilium-operator",
+                IpamMode::ClusterPool | IpamMode::MultiPool { .. } => "cilium-operator",
+                IpamMode::Crd => "whoever lists this node's addresses",
             };
             let mut reason =
                 format!("{place} has no {family} range yet; waiting for {giver} to give one");
@@ -134,6 +145,7 @@ pub(super) fn write(
     boot_id: &str,
     former: &[IpNet],
     present: Option<&CiliumNode>,
+    wish: Option<&Wish>,
 ) -> Option<Write> {
     let mut wanted = facts
         .addresses
@@ -149,6 +161,10 @@ pub(super) fn write(
         ..OwnerReference::default()
     };
     let pod_cidrs = (config.ipam == IpamMode::Kubernetes).then(|| facts.pod_cidrs.clone());
+    let own_ranges = || match config.ipam {
+        IpamMode::ClusterPool => former.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    };
     let Some(present) = present else {
         return Some(Write::Create(Box::new(CiliumNode {
             metadata: ObjectMeta {
@@ -161,8 +177,8 @@ pub(super) fn write(
                 addresses: wanted,
                 bootid: Some(boot_id.to_owned()),
                 ipam: Some(IpamSpec {
-                    pod_cidrs: pod_cidrs
-                        .unwrap_or_else(|| former.iter().map(ToString::to_string).collect()),
+                    pod_cidrs: pod_cidrs.unwrap_or_else(own_ranges),
+                    pools: wish.map(supply::pools),
                     ..IpamSpec::default()
                 }),
                 ..NodeSpec::default()
@@ -198,6 +214,9 @@ pub(super) fn write(
         present.spec.ipam.as_ref().map(|ipam| ipam.pod_cidrs.as_slice()).unwrap_or_default();
     if let Some(cidrs) = pod_cidrs.filter(|cidrs| cidrs != present_cidrs) {
         spec["ipam"] = json!({"podCIDRs": cidrs});
+    }
+    if let Some(pools) = wish.and_then(|wish| supply::changed(present, wish)) {
+        spec["ipam"] = json!({"pools": pools});
     }
     let mut patch = json!({});
     if spec != json!({}) {

@@ -14,6 +14,7 @@ pub(crate) fn config(ipam: IpamMode) -> Config {
         ipv4: true,
         ipv6: true,
         ipam,
+        update_rate: std::time::Duration::from_millis(200),
         tunnel_port: Some(8472),
         mtu: 0,
         masquerade_ipv4: true,
@@ -37,11 +38,11 @@ fn facts(pod_cidrs: &[&str]) -> Facts {
 }
 
 fn object(pod_cidrs: &[&str]) -> CiliumNode {
-    let mut node = match write(&config(IpamMode::ClusterPool), &facts(&[]), &[], "boot", &[], None)
-    {
-        Some(Write::Create(node)) => *node,
-        other => panic!("{other:?}"),
-    };
+    let mut node =
+        match write(&config(IpamMode::ClusterPool), &facts(&[]), &[], "boot", &[], None, None) {
+            Some(Write::Create(node)) => *node,
+            other => panic!("{other:?}"),
+        };
     node.metadata.resource_version = Some("5".into());
     node.spec.ipam.as_mut().unwrap().pod_cidrs =
         pod_cidrs.iter().map(|&text| text.to_owned()).collect();
@@ -71,7 +72,7 @@ fn ranges_are_waited_for_in_words() {
         ),
     ];
     for (mode, of_node, of_object, want) in cases {
-        let got = ranges(&config(*mode), &facts(of_node), Some(&object(of_object)));
+        let got = ranges(&config(mode.clone()), &facts(of_node), Some(&object(of_object)));
         match (got, want) {
             (Ok(got), Ok(want)) => assert_eq!(got.len(), *want),
             (Err(got), Err(want)) => assert!(got.contains(want), "{got}"),
@@ -140,7 +141,7 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
     ];
     for (name, change, paths) in cases {
         let node = right(*change);
-        match write(&config, &facts(&[]), &routers, "boot", &[], Some(&node)) {
+        match write(&config, &facts(&[]), &routers, "boot", &[], Some(&node), None) {
             None => assert!(paths.is_empty(), "{name}"),
             Some(Write::Patch(patch)) => {
                 assert_eq!(patch.pointer("/metadata/resourceVersion"), Some(&json!("5")), "{name}");
@@ -157,12 +158,12 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
 fn ranges_of_kubernetes_are_taken_over() {
     let config = config(IpamMode::Kubernetes);
     let Some(Write::Create(node)) =
-        write(&config, &facts(&["10.9.0.0/24"]), &[], "boot", &[], None)
+        write(&config, &facts(&["10.9.0.0/24"]), &[], "boot", &[], None, None)
     else {
         panic!()
     };
     assert_eq!(node.spec.ipam.as_ref().unwrap().pod_cidrs, ["10.9.0.0/24"]);
-    let patch = write(&config, &facts(&["10.8.0.0/24"]), &[], "boot", &[], Some(&node));
+    let patch = write(&config, &facts(&["10.8.0.0/24"]), &[], "boot", &[], Some(&node), None);
     let Some(Write::Patch(patch)) = patch else { panic!("{patch:?}") };
     assert_eq!(patch.pointer("/spec/ipam/podCIDRs/0"), Some(&json!("10.8.0.0/24")));
 }

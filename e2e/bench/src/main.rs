@@ -6,6 +6,7 @@
 
 mod ces;
 mod identities;
+mod nodes;
 mod operator;
 mod policy;
 mod report;
@@ -25,6 +26,8 @@ enum Benchmark {
     Ces(ces::Arguments),
     /// `CiliumIdentities`: memory, a run of the collector, new label sets
     Identities(identities::Arguments),
+    /// Addresses: until every node of a new cluster has its first range
+    Nodes(nodes::Arguments),
     /// The policy core: start, changes, memory
     Policy(policy::Arguments),
 }
@@ -34,6 +37,7 @@ async fn main() -> anyhow::Result<()> {
     match Cli::parse().benchmark {
         Benchmark::Ces(arguments) => ces::run(arguments).await,
         Benchmark::Identities(arguments) => identities::run(arguments).await,
+        Benchmark::Nodes(arguments) => nodes::run(arguments).await,
         Benchmark::Policy(arguments) => policy::run(&arguments),
     }
 }

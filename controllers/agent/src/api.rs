@@ -126,6 +126,8 @@ pub fn router(parts: Parts) -> Router {
         .get("GetNodeIds", "/v1/node/ids", node::ids)
         .get("GetPolicy", "/v1/policy", policy::get)
         .get("GetPolicySelectors", "/v1/policy/selectors", policy::selectors)
+        .get("GetPolicyExplain", "/v1/policy/explain", policy::explain)
+        .operation("PostPolicyDiff", MethodFilter::POST, "/v1/policy/diff", policy::diff)
         .get("GetFlows", "/v1/flows", policy::flows)
         .get("GetService", "/v1/service", service::list)
         .get("GetMap", "/v1/map", map::list)

@@ -31,6 +31,7 @@ use crate::node::Nodes;
 use crate::readiness::Readiness;
 
 pub use feed::Kinds;
+pub use realize::named_ports;
 use realize::{Order, Subject};
 
 /// The gate that opens once the maps are right.
@@ -178,6 +179,11 @@ impl Enforcer {
         let inbox = Mutex::new(Some(inbox));
         let view = watch::Sender::default();
         Self(Arc::new(Shared { config, orders, inbox, settings, view }))
+    }
+
+    /// What policies mean.
+    pub fn config(&self) -> &Config {
+        &self.0.config
     }
 
     /// The endpoint number of the node, if it has policy.

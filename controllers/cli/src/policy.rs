@@ -1,24 +1,47 @@
 //! `cilia policy`.
 
+mod offline;
+
 use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use cilia_policy::{Config, Parsed};
-use serde::de::DeserializeOwned;
+use cilia_policy::{Config, Flow};
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::output::{Format, items, text};
+use crate::table::Table;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// The policies in use
     Get,
+    /// The peer selectors in use, and whom they select
+    Selectors,
     /// Checks policies in a file (- for standard input) as the agent does
     Validate {
         /// YAML or JSON, one object or several
         file: String,
+    },
+    /// What becomes of packets from one side to another, which rules make it so, and what to add
+    Explain {
+        /// Who sends: NAMESPACE/POD, an identity's number or an address
+        from: String,
+        /// Who receives
+        to: String,
+        /// The receiver's port, as 80/TCP; for ICMP the type, as 8/ICMP
+        port: String,
+        /// Manifests (pods, namespaces, policies) instead of the cluster; - for standard input
+        #[arg(short, long)]
+        filename: Option<String>,
+    },
+    /// Which flows that passed lately at this node's endpoints a change of policies would cut
+    Diff {
+        /// The changed policies, YAML or JSON; - for standard input
+        #[arg(short, long)]
+        filename: String,
     },
 }
 
@@ -40,11 +63,99 @@ pub(crate) async fn run(
             }
             Ok(ExitCode::SUCCESS)
         }
+        Command::Selectors => {
+            let answer = agent.get("/v1/policy/selectors").await?;
+            match format {
+                Some(format) => format.print(&answer)?,
+                None => selectors(items(&answer)).print(),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Validate { file } => validate(file, format),
+        Command::Explain { from, to, port, filename } => {
+            let (port, proto) = parse_port(port)?;
+            let told = if let Some(file) = filename {
+                let mut manifests = offline::Manifests::read(&objects(file)?)?;
+                let (from, to) = (manifests.party(from)?, manifests.party(to)?);
+                let flow = Flow { from, to, proto, port };
+                let told = cilia_policy::explain(&mut manifests.rules, &flow);
+                json!({"explanation": told, "text": told.to_string()})
+            } else {
+                let (from, to) = (crate::agent::segment(from), crate::agent::segment(to));
+                let path =
+                    format!("/v1/policy/explain?from={from}&to={to}&proto={proto}&port={port}");
+                agent.get(&path).await?
+            };
+            match format {
+                Some(format) => format.print(&told["explanation"])?,
+                None => println!("{}", text(&told["text"])),
+            }
+            // As a test: whether it passes.
+            let passes = told["explanation"]["allowed"] == true;
+            Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Diff { filename } => {
+            let policies = Value::Array(objects(filename)?);
+            let answer = agent.change(Method::POST, "/v1/policy/diff", Some(&policies)).await?;
+            match format {
+                Some(format) => format.print(&answer)?,
+                None => diff(&answer),
+            }
+            let cuts = !items(&answer["cut"]).is_empty();
+            Ok(if cuts { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        }
     }
 }
 
-fn validate(file: &str, format: Option<&Format>) -> anyhow::Result<ExitCode> {
+/// `80/TCP`, or a port alone, which is TCP's.
+fn parse_port(text: &str) -> anyhow::Result<(u16, u8)> {
+    let (port, proto) = text.split_once('/').unwrap_or((text, "TCP"));
+    let number = port.parse().with_context(|| format!("{port:?} is no port"))?;
+    Ok((number, offline::protocol(proto)?))
+}
+
+fn selectors(listed: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["SELECTOR", "LABELS", "USERS", "IDENTITIES"]);
+    for one in listed {
+        let mut identities = items(&one["identities"]).iter().map(text);
+        let labels: Vec<String> = items(&one["labels"]).iter().map(text).collect();
+        table.row([
+            text(&one["selector"]),
+            labels.join(", "),
+            text(&one["users"]),
+            identities.next().unwrap_or_default(),
+        ]);
+        identities.for_each(|identity| table.row(["", "", "", &identity]));
+    }
+    table
+}
+
+fn diff(answer: &Value) {
+    let cut = items(&answer["cut"]);
+    for one in cut {
+        let flow = &one["flow"];
+        let peer = match text(&flow["peer"]["address"]) {
+            address if address.is_empty() => text(&flow["peer"]["identity"]),
+            address => format!("{address} (identity {})", text(&flow["peer"]["identity"])),
+        };
+        let proto = flow["proto"].as_u64().and_then(|proto| u8::try_from(proto).ok()).unwrap_or(0);
+        let proto = cilia_policy::l4::protocol::name(proto)
+            .map_or_else(|| proto.to_string(), str::to_owned);
+        let way = if flow["direction"] == "egress" { "to" } else { "from" };
+        println!(
+            "{} {way} {peer}, {}/{proto}, seen {} times:",
+            text(&flow["pod"]),
+            text(&flow["port"]),
+            text(&flow["count"]),
+        );
+        text(&one["text"]).lines().for_each(|line| println!("  {line}"));
+    }
+    println!("{} of {} flows would be cut", cut.len(), text(&answer["flows"]));
+}
+
+/// The objects in a file; what lists hold, instead of the lists.
+fn objects(file: &str) -> anyhow::Result<Vec<Value>> {
     let content = if file == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("read standard input")?;
@@ -54,11 +165,20 @@ fn validate(file: &str, format: Option<&Format>) -> anyhow::Result<ExitCode> {
     };
     let objects: Vec<Value> =
         serde_saphyr::from_multiple(&content).with_context(|| format!("read {file}"))?;
-    let checked: Vec<Checked> =
-        objects.iter().filter(|object| !object.is_null()).map(check).collect();
-    if checked.is_empty() {
-        bail!("{file} has no policy");
+    let listed = |object: Value| match &object["items"] {
+        Value::Array(items) if text(&object["kind"]).ends_with("List") => items.clone(),
+        _ => vec![object],
+    };
+    let objects: Vec<Value> =
+        objects.into_iter().filter(|object| !object.is_null()).flat_map(listed).collect();
+    if objects.is_empty() {
+        bail!("{file} has no object");
     }
+    Ok(objects)
+}
+
+fn validate(file: &str, format: Option<&Format>) -> anyhow::Result<ExitCode> {
+    let checked: Vec<Checked> = objects(file)?.iter().map(check).collect();
     let valid = checked.iter().all(|one| one.fault.is_none());
     if let Some(format) = format {
         let show = |one: &Checked| json!({"policy": one.name, "valid": one.fault.is_none(), "fault": one.fault, "notes": one.notes});
@@ -81,31 +201,25 @@ struct Checked {
     notes: Vec<String>,
 }
 
-/// Checks one object.
-fn check(object: &Value) -> Checked {
-    let kind = text(&object["kind"]);
+/// An object's kind, namespace and name.
+fn name(object: &Value) -> String {
     let (namespace, name) =
         (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
-    let name = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
-    let config = Config::default();
-    let parsed = match kind.as_str() {
-        "CiliumNetworkPolicy" => {
-            read(object).and_then(|policy| parsed(cilia_policy::cilium(&policy, &config)))
-        }
-        "CiliumClusterwideNetworkPolicy" => {
-            read(object).and_then(|policy| parsed(cilia_policy::clusterwide(&policy, &config)))
-        }
-        "NetworkPolicy" => {
-            read(object).and_then(|policy| parsed(cilia_policy::kubernetes(&policy, &config)))
-        }
-        _ => Err(
-            "kind: it is not CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or NetworkPolicy"
-                .into(),
-        ),
-    };
-    let name = format!("{kind} {name}");
-    match parsed {
-        Ok(parsed) => Checked {
+    let kind = text(&object["kind"]);
+    if namespace.is_empty() {
+        format!("{kind} {name}")
+    } else {
+        format!("{kind} {namespace}/{name}")
+    }
+}
+
+/// Checks one object.
+fn check(object: &Value) -> Checked {
+    // What this node's agent has switched on is not known here: nothing is refused for being off.
+    let config = Config { host_firewall: true, node_selectors: true, ..Config::default() };
+    let name = name(object);
+    match cilia_policy::any(object, &config) {
+        Ok((_, parsed)) => Checked {
             name,
             fault: None,
             notes: parsed.notes.iter().map(ToString::to_string).collect(),
@@ -114,17 +228,9 @@ fn check(object: &Value) -> Checked {
     }
 }
 
-fn read<K: DeserializeOwned>(object: &Value) -> Result<K, String> {
-    serde_json::from_value(object.clone()).map_err(|error| error.to_string())
-}
-
-fn parsed(result: Result<Parsed, cilia_policy::Error>) -> Result<Parsed, String> {
-    result.map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{check, parse_port};
     use serde_json::{Value, json};
 
     fn fault(spec: &Value) -> Option<String> {
@@ -142,5 +248,15 @@ mod tests {
         );
         assert!(port.expect("a bad port").starts_with("spec.ingress[0].toPorts[0].ports[0].port"));
         assert!(check(&json!({"kind": "Pod"})).fault.is_some());
+    }
+
+    #[test]
+    fn ports_have_protocols() {
+        for (text, want) in
+            [("80/TCP", (80, 6)), ("53/udp", (53, 17)), ("443", (443, 6)), ("8/icmp", (8, 1))]
+        {
+            assert_eq!(parse_port(text).expect(text), want);
+        }
+        assert!(parse_port("http/TCP").is_err() && parse_port("80/XTP").is_err());
     }
 }

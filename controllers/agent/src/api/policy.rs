@@ -1,5 +1,8 @@
 //! The policies in use, the flows that they have judged, and how strictly they are enforced.
 
+mod explain;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,13 +10,17 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use cilia_crds::NumericIdentity;
 use cilia_loader::Direction;
 use cilia_loader::maps::reason;
+use cilia_policy::rule::{Peer, Peers, Rule};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Parts, endpoint, not_found};
 use crate::policy::Error;
+
+pub(super) use explain::{diff, explain};
 
 /// The option under which Cilium has audit mode.
 const AUDIT: &str = "PolicyAuditMode";
@@ -29,9 +36,29 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
     Json(json!({"policy": text, "revision": view.revision, "faults": faults}))
 }
 
-pub(super) async fn selectors(State(parts): State<Arc<Parts>>) -> Json<Value> {
-    let view = parts.enforcer.view().borrow().clone();
-    Json(json!({"count": view.selectors}))
+/// The peer selectors in use: who is selected, how many rules' peers use them, and of which policies.
+pub(super) async fn selectors(State(parts): State<Arc<Parts>>) -> Response {
+    let listed = parts.enforcer.ask(|rules| {
+        let of = |peer: &Peer| -> Vec<String> {
+            let uses = |rules: &Vec<Rule>| {
+                let items = rules.iter().flat_map(|rule| [&rule.ingress, &rule.egress]);
+                items.flatten().flat_map(|section| &section.items).any(|item| {
+                    matches!(&item.peers, Peers::Of(peers) if peers.contains(peer))
+                })
+            };
+            let using = rules.policies().iter().filter(|(_, rules)| uses(rules));
+            using.map(|(id, _)| id.to_string()).collect()
+        };
+        let show = |(peer, users, identities): (&Peer, u32, &BTreeSet<NumericIdentity>)| {
+            let identities: Vec<u32> = identities.iter().map(|identity| identity.0).collect();
+            json!({"selector": peer.to_string(), "labels": of(peer), "users": users, "identities": identities})
+        };
+        rules.selectors().map(show).collect::<Vec<Value>>()
+    });
+    match listed.await {
+        Some(listed) => Json(listed).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "the agent is stopping").into_response(),
+    }
 }
 
 /// The flows that policy has judged lately, at this node's endpoints.

@@ -50,13 +50,18 @@ impl Subject {
     pub(super) fn of(endpoint: &LocalEndpoint) -> Result<Self, Error> {
         let id = endpoint.id;
         let identity = endpoint.identity.ok_or(Error::NoIdentity { id })?;
-        let port = |port: &crate::endpoint::NamedPort| {
-            let proto = crate::ipcache::protocol(&port.protocol)?;
-            Some(((port.name.to_ascii_lowercase().into(), proto), port.port))
-        };
-        let ports = endpoint.named_ports.iter().filter_map(port).collect();
+        let ports = named_ports(endpoint);
         Ok(Self { identity, labels: Arc::new(endpoint.labels.clone()), ports })
     }
+}
+
+/// How an endpoint names its ports.
+pub fn named_ports(endpoint: &LocalEndpoint) -> NamedPorts {
+    let port = |port: &crate::endpoint::NamedPort| {
+        let proto = crate::ipcache::protocol(&port.protocol)?;
+        Some(((port.name.to_ascii_lowercase().into(), proto), port.port))
+    };
+    endpoint.named_ports.iter().filter_map(port).collect()
 }
 
 /// An endpoint and its map.

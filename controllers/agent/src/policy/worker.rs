@@ -393,7 +393,13 @@ impl Worker {
                 // The one who asked may be gone: nothing to tell then.
                 let _ = done.send(self.set_audit(id, audit));
             }
-            Order::Ask(realize::Question(question)) => question(&mut self.repository),
+            Order::Ask(realize::Question(question)) => {
+                question(&mut self.repository);
+                // What was computed for the answer's sake alone must leave no trace in any map.
+                let local: BTreeSet<NumericIdentity> =
+                    self.endpoints.values().map(|one| one.subject.identity).collect();
+                self.repository.retain_subjects(|identity| local.contains(&identity));
+            }
             Order::Restored => self.restored = true,
         }
     }

@@ -1,0 +1,177 @@
+//! Explains verdicts, and what a change of policies would cut, by the rules and identities of this agent.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use cilia_crds::{CiliumEndpoint, NumericIdentity};
+use cilia_loader::Direction;
+use cilia_policy::{Flow, Party};
+use kube::Api;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::query::bad_request;
+use super::super::{Parts, not_found};
+
+/// The most policies in a change, and the longest name of a side.
+const MOST: usize = 10_000;
+const LONGEST: usize = 512;
+
+/// Which flow is asked about.
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct Asked {
+    from: String,
+    to: String,
+    proto: u8,
+    port: u16,
+}
+
+pub(in super::super) async fn explain(
+    State(parts): State<Arc<Parts>>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let mut sides = Vec::new();
+    for text in [&asked.from, &asked.to] {
+        match party(&parts, text).await {
+            Ok(party) => sides.push(party),
+            Err(answer) => return answer,
+        }
+    }
+    let [Some(to), Some(from)] = [sides.pop(), sides.pop()] else {
+        return bad_request("two sides are needed");
+    };
+    let flow = Flow { from, to, proto: asked.proto, port: asked.port };
+    let told = parts.enforcer.ask(move |rules| cilia_policy::explain(rules, &flow)).await;
+    let Some(told) = told else { return stopping() };
+    Json(json!({"explanation": told, "text": told.to_string()})).into_response()
+}
+
+/// Which of the flows of late these policies, put in the place of their namesakes, would cut.
+pub(in super::super) async fn diff(
+    State(parts): State<Arc<Parts>>,
+    Json(objects): Json<Vec<Value>>,
+) -> Response {
+    if objects.is_empty() || objects.len() > MOST {
+        return bad_request(format!("a change has 1 to {MOST} policies"));
+    }
+    let config = parts.enforcer.config();
+    let mut changes = Vec::new();
+    for object in &objects {
+        match cilia_policy::any(object, config) {
+            Ok((id, parsed)) => changes.push((id, parsed.rules)),
+            Err(fault) => return bad_request(fault),
+        }
+    }
+    let (flows, shown) = allowed_flows(&parts);
+    let asked = parts.enforcer.ask(move |before| {
+        let mut after = before.clone();
+        for (id, rules) in changes {
+            after.set_policy(id, rules);
+        }
+        cilia_policy::cuts(before, &mut after, &flows)
+    });
+    let Some(cuts) = asked.await else { return stopping() };
+    let cut = cuts.iter().map(
+        |cut| json!({"flow": shown[cut.flow], "after": cut.after, "text": cut.after.to_string()}),
+    );
+    Json(json!({"flows": shown.len(), "cut": cut.collect::<Vec<_>>()})).into_response()
+}
+
+/// The flows that passed lately, and how they are shown.
+fn allowed_flows(parts: &Parts) -> (Vec<Flow>, Vec<Value>) {
+    let mut flows = Vec::new();
+    for (flow, seen) in parts.bus.flows() {
+        let Some(local) = parts.endpoints.get(flow.endpoint) else { continue };
+        if flow.denied.is_some() && !flow.audited {
+            continue;
+        }
+        let own = Party {
+            identity: local.identity,
+            address: local.addresses().next(),
+            ports: crate::policy::named_ports(&local),
+        };
+        let identity = NumericIdentity(flow.peer);
+        let peer = Party {
+            identity: (!identity.is_local()).then_some(identity),
+            address: flow.address,
+            ..Party::default()
+        };
+        let (from, to, way) = match flow.direction {
+            Direction::Egress => (own, peer, "egress"),
+            Direction::Ingress => (peer, own, "ingress"),
+        };
+        let shown = json!({"pod": local.key().to_string(), "direction": way,
+            "peer": {"identity": flow.peer, "address": flow.address},
+            "proto": flow.proto, "port": flow.port, "count": seen.count});
+        flows.push((Flow { from, to, proto: flow.proto, port: flow.port }, shown));
+    }
+    flows.into_iter().unzip()
+}
+
+/// Whom a text means: an identity's number, an address, or a pod.
+async fn party(parts: &Parts, text: &str) -> Result<Party, Response> {
+    if text.len() > LONGEST {
+        return Err(bad_request(format!("a name has at most {LONGEST} bytes")));
+    }
+    if let Ok(number) = text.parse::<u32>() {
+        return Ok(Party { identity: Some(NumericIdentity(number)), ..Party::default() });
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(of_address(parts, address));
+    }
+    let Some((namespace, name)) = text.split_once('/') else {
+        return Err(bad_request(format!(
+            "{text:?} is no identity's number, no address and no pod (NAMESPACE/NAME)"
+        )));
+    };
+    let local = parts.endpoints.list();
+    let local = local.iter().find(|one| one.namespace == namespace && one.pod == name);
+    if let Some(local) = local {
+        return Ok(Party {
+            identity: local.identity,
+            address: local.addresses().next(),
+            ports: crate::policy::named_ports(local),
+        });
+    }
+    let api = Api::<CiliumEndpoint>::namespaced(parts.client.clone(), namespace);
+    let found = api.get_opt(name).await.map_err(|error| {
+        (StatusCode::BAD_GATEWAY, format!("get CiliumEndpoint {text}: {error}")).into_response()
+    })?;
+    let status = found.and_then(|found| found.status);
+    let Some(status) = status else { return Err(not_found(format!("no endpoint {text}"))) };
+    let identity = status.identity.and_then(|identity| identity.id);
+    let pairs = status.networking.map(|networking| networking.addressing).unwrap_or_default();
+    let mut addresses = pairs.into_iter().flat_map(|pair| [pair.ipv4, pair.ipv6]).flatten();
+    let port = |port: &cilia_crds::ciliumendpoint::networking::NamedPort| {
+        let proto = crate::ipcache::protocol(port.protocol.as_deref()?)?;
+        Some(((port.name.as_deref()?.to_ascii_lowercase().into(), proto), port.port?))
+    };
+    Ok(Party {
+        identity: identity.and_then(|id| u32::try_from(id).ok()).map(NumericIdentity),
+        address: addresses.find_map(|text| text.parse().ok()),
+        ports: status.named_ports.iter().filter_map(port).collect(),
+    })
+}
+
+/// Who has an address here: an endpoint, or whom the ipcache names for it.
+fn of_address(parts: &Parts, address: IpAddr) -> Party {
+    let local = parts.endpoints.list();
+    if let Some(local) = local.iter().find(|one| one.addresses().any(|own| own == address)) {
+        let ports = crate::policy::named_ports(local);
+        return Party { identity: local.identity, address: Some(address), ports };
+    }
+    let whole = if address.is_ipv4() { 32 } else { 128 };
+    let entries = parts.ipcache.entries();
+    let entry = entries.iter().find(|(prefix, ..)| *prefix == (address, whole));
+    let identity = entry.map(|(_, value, _)| NumericIdentity(value.identity));
+    let identity = identity.filter(|identity| identity.0 >> 24 != cilia_policy::CIDR_SCOPE >> 24);
+    Party { identity, address: Some(address), ..Party::default() }
+}
+
+fn stopping() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the agent is stopping").into_response()
+}

@@ -117,6 +117,40 @@ impl Table {
         said_by(|who| *who == Origin::Local) && !said_by(|who| matches!(who, Origin::Cluster(_)))
     }
 
+    /// Whether, of some prefix that this source speaks of, nobody else in the cluster does.
+    pub(super) fn says_alone(&self, origin: &Origin) -> bool {
+        let prefixes = self.by_origin.get(origin).map_or(&[][..], |(prefixes, _)| prefixes);
+        let others = |prefix| {
+            let claims = self.claims.get(prefix).map(Vec::as_slice).unwrap_or_default();
+            claims.iter().any(|(who, _)| who != origin && matches!(who, Origin::Cluster(_)))
+        };
+        !prefixes.iter().all(others)
+    }
+
+    /// Of how many prefixes only such sources in the cluster speak, and of how many they speak at all.
+    pub(super) fn said_alone(&self, such: impl Fn(&str) -> bool) -> (usize, usize) {
+        let (mut alone, mut all) = (0, 0);
+        for claims in self.claims.values() {
+            let cluster = claims.iter().filter_map(|(who, _)| match who {
+                Origin::Cluster(name) => Some(such(name)),
+                _ => None,
+            });
+            let (such, others): (Vec<bool>, Vec<bool>) = cluster.partition(|such| *such);
+            all += usize::from(!such.is_empty());
+            alone += usize::from(!such.is_empty() && others.is_empty());
+        }
+        (alone, all)
+    }
+
+    /// The names of such sources.
+    pub(super) fn sources(&self, such: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
+        let names = self.by_origin.keys().filter_map(|origin| match origin {
+            Origin::Cluster(name) => Some(name),
+            _ => None,
+        });
+        names.filter(|name| such(name)).cloned().collect()
+    }
+
     fn count_names(&mut self, old: &[PodPort], new: &[PodPort]) -> bool {
         let mut changed = false;
         for port in new {

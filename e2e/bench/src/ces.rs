@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use cilia_runtime::testing::ApiServer;
+use cilia_runtime::testing::{ApiServer, eventually_for};
 use clap::Args;
 use kube::Client;
 
@@ -118,11 +118,10 @@ async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Resul
 /// Lets the operator register the CRDs, which endpoints need before it can be measured.
 async fn register_crds(client: &Client, start: impl Fn() -> Result<Operator>) -> Result<()> {
     let mut operator = start()?;
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !load::is_served(client).await {
-        anyhow::ensure!(Instant::now() < deadline, "it registered no CRDs within 60 s");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    eventually_for(Duration::from_mins(1), async || {
+        if load::is_served(client).await { Ok(()) } else { Err("it has registered no CRDs") }
+    })
+    .await;
     operator.kill()?;
     load::forget_leader(client).await
 }
@@ -130,9 +129,11 @@ async fn register_crds(client: &Client, start: impl Fn() -> Result<Operator>) ->
 async fn cold(slices: &Slices, operator: &Operator, endpoints: usize) -> Result<Cold> {
     slices.reset_writes();
     let begin = Instant::now();
-    while slices.members() < endpoints && begin.elapsed() < COLD_LIMIT {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually_for(COLD_LIMIT, async || {
+        let members = slices.members();
+        if members >= endpoints { Ok(()) } else { Err(format!("{members} are in slices")) }
+    })
+    .await;
     Ok(Cold {
         seconds: begin.elapsed().as_secs_f64(),
         in_slices: slices.members(),
@@ -155,9 +156,12 @@ async fn churn(
     let storm = load.churn(arguments.endpoints, arguments.churn_rate, duration).await?;
 
     let end = Instant::now();
-    while end.elapsed() < SETTLE_LIMIT && storm.made.keys().any(|key| !slices.contains(key)) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let all_there = eventually_for(SETTLE_LIMIT * 2, async || {
+        let missing = storm.made.keys().filter(|key| !slices.contains(key)).count();
+        if missing == 0 { Ok(()) } else { Err(missing) }
+    });
+    // What never comes is a figure, too.
+    let _ = tokio::time::timeout(SETTLE_LIMIT, all_there).await;
     let drained_seconds = end.elapsed().as_secs_f64();
     let latency = |priority: bool| {
         let of_class = storm.made.iter().filter(|(key, _)| load::is_priority(key) == priority);

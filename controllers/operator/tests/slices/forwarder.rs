@@ -55,7 +55,7 @@ impl Faults {
         Self { rng: StdRng::seed_from_u64(seed), counts: BTreeMap::new() }
     }
 
-    fn draw(&mut self, method: &Method) -> Option<Fault> {
+    fn draw(&mut self, method: &Method, watches: bool) -> Option<Fault> {
         let millis = Duration::from_millis(self.rng.random_range(1..600));
         let (name, fault) = match self.rng.random_range(0..100) {
             0..10 => ("delayed", Fault::Delay(millis)),
@@ -64,6 +64,8 @@ impl Faults {
             20..25 => ("500", Fault::Refuse(StatusCode::INTERNAL_SERVER_ERROR)),
             25..30 => ("lost", Fault::Lose),
             30..35 => ("answer lost", Fault::LoseAnswer),
+            // What a watch has missed is not there any more: all has to be listed again.
+            35..45 if watches => ("410", Fault::Refuse(StatusCode::GONE)),
             35..60 if method == Method::GET => ("broken off", Fault::BreakOff(millis * 4)),
             _ => return None,
         };
@@ -118,7 +120,8 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     // Who leads is another test's matter.
     let about_leader = parts.uri.path().contains("/leases");
     let faults = shared.faults.as_ref().filter(|_| !about_leader);
-    let fault = faults.and_then(|faults| lock(faults).draw(&parts.method));
+    let watches = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+    let fault = faults.and_then(|faults| lock(faults).draw(&parts.method, watches));
     match fault {
         Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
         Some(Fault::Refuse(status)) => return refused(status),

@@ -126,3 +126,23 @@ async fn a_bad_network_changes_nothing_in_the_end_and_the_budget_is_kept() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_others_do_it_ends_well() {
+    let seed = seed();
+    let server = ApiServer::with_arguments(&["--feature-gates=WatchList=false"]).await;
+    let network = Forwarder::to(&server, Some(Faults::new(seed))).await;
+    let kubeconfig = server.kubeconfig_via_http(network.address());
+    let mut operator = Replica::with_max(storm::MAX * 2, &kubeconfig, &[FAST_WRITES]);
+    operator.until_leading().await;
+    let storm = Storm::meddled(server.client(), seed).await;
+    storm.moves_on().await;
+    // Slices that were right are too large now.
+    operator.kill();
+    forget_leader(&server).await;
+    let mut operator = Replica::start(&kubeconfig, &[FAST_WRITES]);
+    operator.until_leading().await;
+    storm.moves_on().await;
+    storm.end().await;
+    println!("{:?}", network.faults());
+}

@@ -14,6 +14,11 @@ pub struct Replica {
 
 impl Replica {
     pub fn start(kubeconfig: &Path, arguments: &[&str]) -> Self {
+        Self::with_max(super::storm::MAX, kubeconfig, arguments)
+    }
+
+    /// Starts one that puts so many endpoints into a slice.
+    pub fn with_max(max: usize, kubeconfig: &Path, arguments: &[&str]) -> Self {
         let [port] = free_ports();
         let folder = tempfile::tempdir().expect("make a folder");
         let mut all = vec![
@@ -22,7 +27,7 @@ impl Replica {
             "--ipam=kubernetes".to_owned(),
             "--identity-allocation-mode=crd".to_owned(),
             "--enable-cilium-endpoint-slice".to_owned(),
-            format!("--ces-max-ciliumendpoints-per-ces={}", super::storm::MAX),
+            format!("--ces-max-ciliumendpoints-per-ces={max}"),
         ];
         all.extend(arguments.iter().map(ToString::to_string));
         let program = Path::new(env!("CARGO_BIN_EXE_cilia-operator"));

@@ -37,10 +37,21 @@ pub struct Storm {
     changing: JoinHandle<()>,
     watched: CancellationToken,
     losses: JoinHandle<Vec<Key>>,
+    /// Somebody edits and deletes slices, and namespaces get and lose priority.
+    meddled: bool,
 }
 
 impl Storm {
     pub async fn start(client: Client, seed: u64) -> Self {
+        Self::begin(client, seed, false).await
+    }
+
+    /// One in which somebody edits and deletes slices, and namespaces get and lose priority.
+    pub async fn meddled(client: Client, seed: u64) -> Self {
+        Self::begin(client, seed, true).await
+    }
+
+    async fn begin(client: Client, seed: u64, meddled: bool) -> Self {
         for (name, priority) in NAMESPACES {
             let annotations =
                 if priority { json!({ "cilium.io/ces-namespace": "priority" }) } else { json!({}) };
@@ -58,9 +69,10 @@ impl Storm {
             Arc::clone(&living),
             Arc::clone(&changes),
             seed,
+            meddled,
         );
         let changing = tokio::spawn(changing);
-        Self { client, living, changes, calm, changing, watched, losses }
+        Self { client, living, changes, calm, changing, watched, losses, meddled }
     }
 
     /// Waits for some more changes.
@@ -98,7 +110,10 @@ impl Storm {
         .await;
         self.watched.cancel();
         let losses = self.losses.await.expect("the watch does not panic");
-        assert!(losses.is_empty(), "{losses:?} were in no slice although they lived");
+        assert!(
+            self.meddled || losses.is_empty(),
+            "{losses:?} were in no slice although they lived"
+        );
     }
 }
 
@@ -108,11 +123,15 @@ async fn change_until(
     living: Living,
     changes: Arc<AtomicUsize>,
     seed: u64,
+    meddled: bool,
 ) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut pace = tokio::time::interval(PACE);
     while calm.run_until_cancelled(pace.tick()).await.is_some() {
         let number = changes.fetch_add(1, Ordering::Relaxed);
+        if meddled && rng.random_bool(0.1) {
+            meddle(&client, &mut rng).await;
+        }
         let identity = rng.random_range(1000..2000);
         let chosen = {
             let living = lock(&living);
@@ -153,6 +172,36 @@ async fn change_until(
             }
         }
     }
+}
+
+/// Does to the slices, or to a namespace's priority, what somebody might do.
+async fn meddle(client: &Client, rng: &mut StdRng) {
+    let what = rng.random_range(0..4);
+    if what == 0 {
+        let (name, _) = NAMESPACES[rng.random_range(0..NAMESPACES.len())];
+        let value = rng.random_bool(0.5).then_some("priority");
+        let annotations = json!({ "cilium.io/ces-namespace": value });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        let api: Api<Namespace> = Api::all(client.clone());
+        api.patch(name, &PatchParams::default(), &patch).await.expect("annotate a namespace");
+        return;
+    }
+    let api: Api<CiliumEndpointSlice> = Api::all(client.clone());
+    let slices = api.list(&ListParams::default()).await.expect("list slices").items;
+    if slices.is_empty() {
+        return;
+    }
+    let name = slices[rng.random_range(0..slices.len())].name_any();
+    let patch = match what {
+        1 => {
+            // The operator may have been quicker.
+            let _ = api.delete(&name, &DeleteParams::default()).await;
+            return;
+        }
+        2 => json!({ "namespace": "elsewhere" }),
+        _ => json!({ "endpoints": [{ "name": "forged", "id": 1 }, { "name": "forged", "id": 2 }] }),
+    };
+    let _ = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
 }
 
 /// Follows the slices, as an agent does; what it returns in the end vanished while it lived.

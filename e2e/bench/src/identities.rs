@@ -19,7 +19,7 @@ use cilia_runtime::testing::ApiServer;
 use clap::Args;
 use serde::Serialize;
 
-use crate::ces::load::{forget_leader, is_served};
+use crate::ces::load::forget_leader;
 use crate::operator::Operator;
 use crate::report::Latency;
 use follow::Made;
@@ -82,7 +82,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let start = || Operator::start(&command, &kubeconfig, &log);
     let mut first = start()?;
     let begin = Instant::now();
-    while !is_served(&client).await {
+    while !load::is_served(&client).await {
         ensure!(begin.elapsed() < MADE_LIMIT, "the operator registered no CRDs");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

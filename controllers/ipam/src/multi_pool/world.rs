@@ -104,14 +104,12 @@ impl World {
     fn step(&mut self) {
         let node = self.pick(&NODES);
         match self.rng.random_range(0..16) {
-            0 => self.add_pod(node),
+            0 | 3 => self.add_pod(node),
             1 | 2 => self.remove_pod(node),
-            3 => self.add_pod(node),
             4..=6 => self.agent_looks(node),
             7 => self.agent_restarts(node),
             8 | 9 => self.operator_hears(node),
             10 | 11 => self.operator_writes(node),
-            12 => self.deliver(),
             13 => self.edit_pools(),
             14 if self.rng.random_bool(0.3) => {
                 let cut_off = self.rng.random_bool(0.7);

@@ -17,15 +17,13 @@ impl Slices {
             let (slices, members) = namespace
                 .used()
                 .fold((0, 0), |(slices, members), (count, _)| (slices + 1, members + count));
-            slices > 1 && members <= (slices - 1) * self.max
+            // With entries of unusual size, what fits by number may not fit by size.
+            let usual = |(_, slice)| self.slices[slice].excess == 0;
+            slices > 1 && members <= (slices - 1) * self.max && namespace.used().all(usual)
         });
         let Some(namespace) = fragmented else { return false };
         let mut slices = namespace.used().map(|(_, slice)| slice);
         let Some(emptied) = slices.next() else { return false };
-        if namespace.used().any(|(_, slice)| self.slices[slice].excess > 0) {
-            // Entries of unusual size: what fits by number may not fit by size.
-            return false;
-        }
         let targets: Vec<_> = slices.collect();
         let mut leaving = self.slices[emptied].members.clone().into_iter();
         for target in targets {

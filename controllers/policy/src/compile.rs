@@ -118,10 +118,15 @@ impl Subject {
                 if filters.is_empty() && !Half::knows(map.direction(direction), identity) {
                     continue;
                 }
+                let policy = map.direction(direction);
+                let changed = half.update(policy, &filters, names, identity, origins);
+                if changed.is_empty() {
+                    continue;
+                }
                 // A copy shares what doesn't change.
-                let mut policy = map.direction(direction).clone();
-                if half.update(&mut policy, &filters, names, identity, origins) {
-                    *Arc::make_mut(map).direction_mut(direction) = policy;
+                let columns = &mut Arc::make_mut(map).direction_mut(direction).columns;
+                for (key, column) in changed {
+                    columns.set(key, column);
                 }
             }
         }

@@ -220,15 +220,15 @@ impl Half {
         policy
     }
 
-    /// Makes the columns of one identity right, which `filters` select now. True if they changed.
+    /// The columns of one identity that aren't right, which `filters` select now.
     pub(crate) fn update(
         &self,
-        policy: &mut DirectionPolicy,
+        policy: &DirectionPolicy,
         filters: &BTreeSet<usize>,
         names: Names<'_>,
         identity: NumericIdentity,
         origins: &mut Origins,
-    ) -> bool {
+    ) -> Vec<(u32, Arc<Column>)> {
         let both = if filters.is_empty() {
             [Column::default(), Column::default()]
         } else {
@@ -236,12 +236,11 @@ impl Half {
             let filters: Vec<usize> = filters.iter().copied().collect();
             self.column(policy, tiers.as_ref(), &filters, names, identity, origins)
         };
-        let mut changed = false;
+        let mut changed = Vec::new();
         for (column, key) in both.into_iter().zip([identity.0, identity.0 | WEAK]) {
             let known = policy.columns.get(key).map(AsRef::as_ref);
             if known.map_or(&[][..], Column::entries) != column.entries() {
-                policy.columns.set(key, Arc::new(column));
-                changed = true;
+                changed.push((key, Arc::new(column)));
             }
         }
         changed

@@ -21,7 +21,7 @@ use crate::nodes::{Node, Nodes};
 use crate::origin::{Origin, Origins};
 use crate::plan::{Context, Plan, Whose};
 use crate::rule::{Direction, Peer, PolicyId, Rule};
-use crate::selector::{K8S, NAMESPACE, RESERVED};
+use crate::selector::{Interned, K8S, NAMESPACE, RESERVED};
 use crate::selectors::{Member, Place, SelectorId, Selectors, matches};
 
 /// What rules refer to beside identities and addresses.
@@ -39,6 +39,7 @@ pub struct Repository {
     config: Config,
     revision: u64,
     policies: BTreeMap<PolicyId, Vec<Rule>>,
+    interned: Interned,
     by_namespace: HashMap<Arc<str>, BTreeSet<PolicyId>>,
     selectors: Selectors,
     directory: Directory,
@@ -68,6 +69,7 @@ impl Repository {
             config,
             revision: 1,
             policies: BTreeMap::new(),
+            interned: Interned::default(),
             by_namespace: HashMap::new(),
             selectors,
             directory: Directory::default(),
@@ -94,9 +96,13 @@ impl Repository {
 
     /// Puts a policy in the place of the one with the same name. True if it says something else.
     #[expect(clippy::needless_pass_by_value, reason = "the pair goes into the store")]
-    pub fn set_policy(&mut self, id: PolicyId, rules: Vec<Rule>) -> bool {
+    pub fn set_policy(&mut self, id: PolicyId, mut rules: Vec<Rule>) -> bool {
         if self.policies.get(&id) == Some(&rules) {
             return false;
+        }
+        rules.shrink_to_fit();
+        for selector in rules.iter_mut().flat_map(Rule::selectors_mut) {
+            self.interned.share(selector);
         }
         self.forget_subjects_of(&id.namespace, &rules);
         self.by_namespace.entry(id.namespace.clone()).or_default().insert(id.clone());

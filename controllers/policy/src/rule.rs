@@ -157,6 +157,23 @@ impl Rule {
         }
     }
 
+    /// Every selector of endpoints, entities and nodes, to change it.
+    pub(crate) fn selectors_mut(&mut self) -> impl Iterator<Item = &mut Selector> {
+        let sections = [&mut self.ingress, &mut self.egress].into_iter().flatten();
+        let items = sections.flat_map(|section| &mut section.items);
+        let peers = items.flat_map(|item| match &mut item.peers {
+            Peers::Any => &mut [][..],
+            Peers::Of(peers) => peers,
+        });
+        let of_peers = peers.filter_map(|peer| match peer {
+            Peer::Endpoints(selector) | Peer::Entity(selector) | Peer::Nodes(selector) => {
+                Some(selector)
+            }
+            _ => None,
+        });
+        of_peers.chain([&mut self.subject])
+    }
+
     /// Every peer that is named, in both directions.
     pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
         let sections = [&self.ingress, &self.egress].into_iter().flatten();

@@ -4,7 +4,9 @@
 //! namespace and cluster that a policy implies are requirements like any other. Two selectors that
 //! mean the same by the letter are equal, so that they can be shared.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 
 use cilia_crds::Labels;
 
@@ -123,8 +125,10 @@ impl fmt::Display for Requirement {
 }
 
 /// Requirements that must all be met; without any, every identity is meant.
+///
+/// Copies share their requirements.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Selector(Vec<Requirement>);
+pub struct Selector(Arc<[Requirement]>);
 
 impl Selector {
     /// A selector of these requirements, in canonical order.
@@ -138,12 +142,12 @@ impl Selector {
         }
         all.sort_unstable();
         all.dedup();
-        Self(all)
+        Self(all.into())
     }
 
     /// The identity of a reserved label.
     pub fn reserved(name: &str) -> Self {
-        Self(vec![Requirement::exists(Key::new(RESERVED, name))])
+        Self([Requirement::exists(Key::new(RESERVED, name))].into())
     }
 
     /// The same with more requirements.
@@ -173,6 +177,29 @@ impl Selector {
             _ => None,
         });
         equalities.min_by_key(|(name, _)| *name != NAMESPACE)
+    }
+}
+
+/// Selectors of many rules, each stored once.
+#[derive(Debug, Default)]
+pub(crate) struct Interned {
+    known: HashSet<Selector>,
+    /// How many there were when the unused ones were last forgotten.
+    kept: usize,
+}
+
+impl Interned {
+    /// Lets a selector share its requirements with others that say the same.
+    pub(crate) fn share(&mut self, selector: &mut Selector) {
+        if let Some(known) = self.known.get(selector) {
+            *selector = known.clone();
+            return;
+        }
+        self.known.insert(selector.clone());
+        if self.known.len() > 1024 + 2 * self.kept {
+            self.known.retain(|selector| Arc::strong_count(&selector.0) > 1);
+            self.kept = self.known.len();
+        }
     }
 }
 

@@ -14,14 +14,14 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::budget::Budget;
 use super::confirm::confirm;
 use super::reconciler::Reconciler;
 use super::slim::{Slice, Slim};
 use super::store::heard;
-use crate::failure::Failure;
+use crate::failure::{Failure, NOT_FOUND};
 use crate::wiring::{Context, Leading};
 
 const PRIORITY_ANNOTATION: &str = "cilium.io/ces-namespace";
@@ -103,10 +103,14 @@ impl Pump {
         let (client, reconciler) = (self.client.clone(), Arc::clone(&self.reconciler));
         let take = async |job: Job<Step>| -> Result<Next, Failure> {
             match job.key {
-                Step::Served => {
-                    are_served(&client).await?;
-                    served.notify_one();
-                }
+                Step::Served => match are_served(&client).await {
+                    Ok(()) => served.notify_one(),
+                    Err(failure) if failure.code() == Some(NOT_FOUND) => {
+                        debug!(%failure, "endpoints and slices cannot be followed yet");
+                        return Ok(Next::After(AGAIN.cap));
+                    }
+                    Err(failure) => return Err(failure),
+                },
                 Step::Confirmed => confirm(&client, &reconciler).await?,
             }
             Ok(Next::Done)

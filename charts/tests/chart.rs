@@ -354,6 +354,39 @@ fn pods_are_told_where_the_api_server_is() {
 }
 
 #[test]
+fn the_operators_metrics_are_served_over_tls_if_asked_to() {
+    let tls = "operator.prometheus.tls.enabled=true";
+    let secret = "operator.prometheus.tls.server.existingSecret=metrics-tls";
+    let mutual = "operator.prometheus.tls.server.mtls.enabled=true";
+    let folder = "/var/lib/cilium/tls/prometheus";
+    let key = |set: &str, key: &str| config(&["--set", set]).get(key).cloned();
+    let authorities = "operator-prometheus-tls-client-ca-files";
+    assert_eq!(key("debug.enabled=true", "operator-prometheus-enable-tls"), None);
+    let set = format!("{tls},{secret}");
+    assert_eq!(key(&set, "operator-prometheus-enable-tls"), Some("true".into()));
+    let certificate = format!("{folder}/server.crt");
+    assert_eq!(key(&set, "operator-prometheus-tls-cert-file"), Some(certificate.into()));
+    assert_eq!(key(&set, authorities), None);
+    let both = format!("{set},{mutual}");
+    assert_eq!(key(&both, authorities), Some(format!("{folder}/client-ca.crt").into()));
+
+    let documents = render(&["--set", &both]);
+    let operator = find(&documents, "Deployment", "cilium-operator").expect("operator");
+    let pod = &operator.value["spec"]["template"];
+    assert_eq!(pod["metadata"]["annotations"]["prometheus.io/scheme"], "https");
+    let volumes = pod["spec"]["volumes"].as_array().expect("volumes");
+    let volume = volumes.iter().find(|volume| volume["name"] == "prometheus-tls").expect("volume");
+    let secret = &volume["projected"]["sources"][0]["secret"];
+    assert_eq!(secret["name"], "metrics-tls");
+    let files: Vec<_> = secret["items"].as_array().expect("items").iter().collect();
+    let files: Vec<_> = files.iter().map(|file| file["path"].as_str()).collect();
+    assert_eq!(files, [Some("server.crt"), Some("server.key"), Some("client-ca.crt")]);
+
+    let error = helm::template(&["--set", tls]).expect_err("a Secret is needed").to_string();
+    assert!(error.contains("operator.prometheus.tls.server.existingSecret"), "{error}");
+}
+
+#[test]
 fn a_changed_config_restarts_pods_if_asked_to() {
     let checksum = |set: &str| {
         let documents = render(&["--set", set]);

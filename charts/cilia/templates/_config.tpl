@@ -68,6 +68,16 @@ metrics: {{ join " " . | quote }}
 {{- if $v.operator.prometheus.enabled }}
 operator-prometheus-serve-addr: ":{{ $v.operator.prometheus.port }}"
 enable-metrics: true
+{{- with $v.operator.prometheus.tls }}
+{{- if .enabled }}
+operator-prometheus-enable-tls: true
+operator-prometheus-tls-cert-file: /var/lib/cilium/tls/prometheus/server.crt
+operator-prometheus-tls-key-file: /var/lib/cilium/tls/prometheus/server.key
+{{- if .server.mtls.enabled }}
+operator-prometheus-tls-client-ca-files: /var/lib/cilium/tls/prometheus/client-ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 operator-api-serve-addr: {{ ternary "127.0.0.1:9234" "[::1]:9234" $v.ipv4.enabled | quote }}
 # Kubernetes

@@ -1,4 +1,4 @@
-{{/* A ServiceMonitor. Arguments: root, name, selector, monitor (its values). */}}
+{{/* A ServiceMonitor. Arguments: root, name, selector, monitor (its values), scheme (http if there is none). */}}
 {{- define "cilia.serviceMonitor" -}}
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
@@ -29,6 +29,9 @@ spec:
       interval: {{ .monitor.interval | quote }}
       {{- with .monitor.scrapeTimeout }}
       scrapeTimeout: {{ . | quote }}
+      {{- end }}
+      {{- with .scheme }}
+      scheme: {{ . }}
       {{- end }}
       honorLabels: true
       path: /metrics

@@ -75,6 +75,11 @@ app.kubernetes.io/name: cilium-operator
       mountPath: {{ . }}
       readOnly: true
     {{- end }}
+    {{- if and $v.operator.prometheus.enabled $v.operator.prometheus.tls.enabled }}
+    - name: prometheus-tls
+      mountPath: /var/lib/cilium/tls/prometheus
+      readOnly: true
+    {{- end }}
     {{- range $v.operator.extraHostPathMounts }}
     - name: {{ .name }}
       mountPath: {{ .mountPath }}

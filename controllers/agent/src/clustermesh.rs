@@ -1,14 +1,13 @@
 //! Other clusters: hands what they say to the ipcache, identities, nodes and services.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cilia_kvstore::mesh::{Change, Mesh, News, Remote, Settings as MeshSettings};
+use cilia_kvstore::mesh::{Change, Mesh, News, Settings as MeshSettings};
 use cilia_kvstore::value::Node;
 use cilia_runtime::config::Config as Flags;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identities;
@@ -75,11 +74,6 @@ impl Clustermesh {
     pub fn new(settings: &Settings) -> (Self, mpsc::Receiver<News>) {
         let (mesh, news) = Mesh::new(settings.mesh.clone());
         (Self { mesh, sync_timeout: settings.sync_timeout }, news)
-    }
-
-    /// Every cluster by its name.
-    pub fn remotes(&self) -> watch::Receiver<BTreeMap<String, Remote>> {
-        self.mesh.remotes()
     }
 
     /// Returns once every cluster has said everything, or not in time.

@@ -6,6 +6,7 @@
 
 mod ces;
 mod identities;
+mod kvstore;
 mod nodes;
 mod operator;
 mod policy;
@@ -26,6 +27,8 @@ enum Benchmark {
     Ces(ces::Arguments),
     /// `CiliumIdentities`: memory, a run of the collector, new label sets
     Identities(identities::Arguments),
+    /// The kvstore: another cluster's addresses, identities
+    Kvstore(kvstore::Arguments),
     /// Addresses: until every node of a new cluster has its first range
     Nodes(nodes::Arguments),
     /// The policy core: start, changes, memory
@@ -37,6 +40,7 @@ async fn main() -> anyhow::Result<()> {
     match Cli::parse().benchmark {
         Benchmark::Ces(arguments) => ces::run(arguments).await,
         Benchmark::Identities(arguments) => identities::run(arguments).await,
+        Benchmark::Kvstore(arguments) => kvstore::run(&arguments).await,
         Benchmark::Nodes(arguments) => nodes::run(arguments).await,
         Benchmark::Policy(arguments) => policy::run(&arguments),
     }

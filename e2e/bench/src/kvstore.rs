@@ -1,0 +1,195 @@
+//! The benchmark of the kvstore: how soon another cluster is known, and identities are had.
+//!
+//! A real etcd of one member on loopback, without a rate. In order:
+//!
+//! 1. load: a cluster with so many addresses is connected, until all of them are in a table;
+//! 2. update: an address changes, until the table has it, again and again;
+//! 3. identities: agents share the making of so many, each under its lock.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use cilia_crds::Labels;
+use cilia_identity::Space;
+use cilia_kvstore::allocator::NoMaker;
+use cilia_kvstore::mesh::{Change, Mesh, Settings};
+use cilia_kvstore::testing::Etcd;
+use cilia_kvstore::value::{Capabilities, ClusterConfig, IpIdentityPair, encode, now};
+use cilia_kvstore::{Allocator, keys};
+use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::metrics::Metrics;
+use clap::Args;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const ID: u32 = 2;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Addresses of the other cluster
+    #[arg(long, default_value_t = 20_000)]
+    ips: u32,
+    /// How often one of them changes
+    #[arg(long, default_value_t = 1_000)]
+    updates: u32,
+    /// Identities that are made
+    #[arg(long, default_value_t = 5_000)]
+    identities: u32,
+    /// Agents that make them
+    #[arg(long, default_value_t = 10)]
+    agents: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    ips: u32,
+    load_seconds: f64,
+    update_p50_ms: f64,
+    update_p99_ms: f64,
+    identities: u32,
+    agents: u32,
+    identities_seconds: f64,
+}
+
+pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
+    let mut report = Report {
+        ips: arguments.ips,
+        identities: arguments.identities,
+        agents: arguments.agents,
+        ..Report::default()
+    };
+    addresses(arguments, &mut report).await?;
+    report.identities_seconds = identities(arguments).await?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    let Report { ips, load_seconds, update_p50_ms, update_p99_ms, identities_seconds, .. } = report;
+    println!("{ips} addresses of another cluster  {load_seconds:8.2} s");
+    println!("update of one, median             {update_p50_ms:8.2} ms");
+    println!("update of one, 99th percentile    {update_p99_ms:8.2} ms");
+    let (identities, agents) = (arguments.identities, arguments.agents);
+    println!("{identities} identities by {agents} agents        {identities_seconds:8.2} s");
+    Ok(())
+}
+
+async fn addresses(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    let etcd = Etcd::start().await;
+    let client = etcd.client();
+    let pair = |n: u32, id: u32| {
+        let address = std::net::Ipv4Addr::from(0x0a02_0000 + n);
+        let net = ipnet::IpNet::from(std::net::IpAddr::V4(address));
+        (net, IpIdentityPair::new(net, (ID << 16) + id, "172.18.0.9".parse().ok()))
+    };
+    let mut writes = JoinSet::new();
+    for worker in 0..50 {
+        let (client, ips) = (client.clone(), arguments.ips);
+        writes.spawn(async move {
+            for n in (worker..ips).step_by(50) {
+                let (net, pair) = pair(n, n % 500);
+                client.put(&keys::ip(net), &encode(&pair), false).await?;
+            }
+            Ok::<_, cilia_kvstore::Error>(())
+        });
+    }
+    writes.join_all().await.into_iter().collect::<Result<Vec<()>, _>>()?;
+    let capabilities = Capabilities { max_connected_clusters: 255, ..Capabilities::default() };
+    let config = ClusterConfig { id: ID, capabilities };
+    client.put(&keys::cluster_config("west"), &encode(&config), false).await?;
+    client.put(keys::HEARTBEAT, &now(), false).await?;
+    let directory = etcd.folder().join("mesh");
+    std::fs::create_dir(&directory)?;
+    std::fs::copy(etcd.config("root"), directory.join("west"))?;
+
+    let stop = CancellationToken::new();
+    let start = Instant::now();
+    let (mesh, mut news) = Mesh::new(Settings {
+        directory,
+        cluster: "east".into(),
+        cluster_id: 1,
+        max_connected: 255,
+        cache_ttl: Duration::ZERO,
+        network: true,
+        qps: 20.0,
+    });
+    tokio::spawn({
+        let stop = stop.clone();
+        async move { mesh.run(stop).await }
+    });
+    let mut table = HashMap::new();
+    let mut take = |changes: Vec<Change>| {
+        for change in changes {
+            if let Change::Ip(prefix, pair) = change {
+                table.insert(prefix, pair.id);
+            }
+        }
+        table.len()
+    };
+    loop {
+        let (_, changes) = news.recv().await.context("the mesh has ended")?;
+        if take(changes) >= arguments.ips as usize {
+            break;
+        }
+    }
+    report.load_seconds = start.elapsed().as_secs_f64();
+    let mut times = Vec::new();
+    for n in 0..arguments.updates {
+        let (net, pair) = pair(n % arguments.ips, 1000 + n % 2);
+        let want = pair.id;
+        let start = Instant::now();
+        client.put(&keys::ip(net), &encode(&pair), false).await?;
+        loop {
+            let (_, changes) = news.recv().await.context("the mesh has ended")?;
+            let told = |change: &Change| matches!(change, Change::Ip(prefix, pair) if *prefix == net && pair.id == want);
+            if changes.iter().any(told) {
+                break;
+            }
+        }
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
+    (report.update_p50_ms, report.update_p99_ms) = (at(50), at(99));
+    stop.cancel();
+    Ok(())
+}
+
+async fn identities(arguments: &Arguments) -> Result<f64> {
+    let etcd = Etcd::start().await;
+    let stop = CancellationToken::new();
+    let workqueues = Workqueues::register(&Metrics::new("bench"));
+    let space = Space::new(0, 255)?;
+    let mut agents = Vec::new();
+    for number in 0..arguments.agents {
+        let address = format!("10.0.0.{number}");
+        let allocator = Allocator::new(etcd.client(), space, address, &workqueues);
+        tokio::spawn({
+            let (allocator, stop) = (allocator.clone(), stop.clone());
+            async move { allocator.run(stop, |_| {}).await }
+        });
+        agents.push(allocator);
+    }
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for (first, agent) in (0..).zip(agents) {
+        let (all, every) = (arguments.identities, arguments.agents as usize);
+        tasks.spawn(async move {
+            for set in (first..all).step_by(every) {
+                let mut labels = Labels::new();
+                labels.insert("k8s", "app", &format!("app-{set}"));
+                agent.allocate(&labels, None, &NoMaker).await?;
+            }
+            Ok::<_, cilia_kvstore::Error>(())
+        });
+    }
+    tasks.join_all().await.into_iter().collect::<Result<Vec<()>, _>>()?;
+    let seconds = start.elapsed().as_secs_f64();
+    stop.cancel();
+    Ok(seconds)
+}

@@ -218,8 +218,16 @@ fn check(object: &Value) -> Checked {
     // What this node's agent has switched on is not known here: nothing is refused for being off.
     let config = Config { host_firewall: true, node_selectors: true, ..Config::default() };
     let name = name(object);
-    match cilia_policy::any(object, &config) {
-        Ok((_, parsed)) => Checked {
+    let parsed = cilia_policy::read(object, &config).map_or_else(
+        || {
+            Err("kind: it is not CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy, NetworkPolicy or \
+                 ClusterNetworkPolicy"
+                .to_owned())
+        },
+        |(_, parsed)| parsed,
+    );
+    match parsed {
+        Ok(parsed) => Checked {
             name,
             fault: None,
             notes: parsed.notes.iter().map(ToString::to_string).collect(),

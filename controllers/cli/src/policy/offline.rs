@@ -37,16 +37,12 @@ impl Manifests {
             read_in.pod(read(object)?, &namespaces, &filter, &config)?;
         }
         for object in objects {
+            if let Some((id, parsed)) = cilia_policy::read(object, &config) {
+                let parsed = parsed.map_err(|fault| anyhow!("{id}: {fault}"))?;
+                read_in.rules.set_policy(id, parsed.rules);
+                continue;
+            }
             match text(&object["kind"]).as_str() {
-                "CiliumNetworkPolicy"
-                | "CiliumClusterwideNetworkPolicy"
-                | "NetworkPolicy"
-                | "ClusterNetworkPolicy" => {
-                    let name = super::name(object);
-                    let (id, parsed) = cilia_policy::any(object, &config)
-                        .map_err(|fault| anyhow!("{name}: {fault}"))?;
-                    read_in.rules.set_policy(id, parsed.rules);
-                }
                 "CiliumCIDRGroup" => {
                     let (group, _) = CidrGroup::read(&read(object)?);
                     let name: Arc<str> = text(&object["metadata"]["name"]).into();

@@ -61,9 +61,10 @@ pub(in super::super) async fn diff(
     let config = parts.enforcer.config();
     let mut changes = Vec::new();
     for object in &objects {
-        match cilia_policy::any(object, config) {
-            Ok((id, parsed)) => changes.push((id, parsed.rules)),
-            Err(fault) => return bad_request(fault),
+        match cilia_policy::read(object, config) {
+            Some((id, Ok(parsed))) => changes.push((id, parsed.rules)),
+            Some((id, Err(fault))) => return bad_request(format!("{id}: {fault}")),
+            None => return bad_request("the change holds something that is no policy"),
         }
     }
     let (flows, shown) = allowed_flows(&parts);

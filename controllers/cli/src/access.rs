@@ -18,7 +18,7 @@ pub(crate) const AT_ONCE: usize = 16;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Whom to ask")]
 pub(crate) struct Access {
-    /// The socket of this node's agent [default: unix:///var/run/cilium/cilium.sock]
+    /// The socket of this node's agent [default: /var/run/cilium/cilium.sock]
     #[arg(short = 'H', long, global = true, env = "CILIUM_SOCK")]
     pub(crate) host: Option<String>,
     /// Only the agent of this node, by way of the Kubernetes API
@@ -88,11 +88,10 @@ impl Access {
         let local = || Way::Socket(self.host.clone().unwrap_or_else(|| SOCKET.to_owned()));
         let named = self.node.is_some() || self.kubeconfig.is_some() || self.context.is_some();
         match (&self.host, named) {
-            // An environment variable of the agent's pod must not hide what was typed.
-            (_, true) => Way::Cluster,
             (Some(_), false) => local(),
             (None, false) if socket || !kubeconfig => local(),
-            (None, false) => Way::Cluster,
+            // An environment variable of the agent's pod must not hide what was typed.
+            (_, true) | (None, false) => Way::Cluster,
         }
     }
 }

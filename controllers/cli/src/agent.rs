@@ -32,7 +32,7 @@ pub(crate) struct Agent {
 #[derive(Debug, Clone)]
 enum Place {
     Socket(PathBuf),
-    Pod(AgentPod),
+    Pod(Box<AgentPod>),
 }
 
 impl Agent {
@@ -43,7 +43,7 @@ impl Agent {
 
     /// The agent in this pod.
     pub(crate) fn in_pod(pod: AgentPod) -> Self {
-        Self::at(Place::Pod(pod))
+        Self::at(Place::Pod(Box::new(pod)))
     }
 
     fn at(place: Place) -> Self {
@@ -131,7 +131,8 @@ impl Agent {
         let status = answer.status();
         if !status.is_success() {
             let body = Limited::new(answer.into_body(), 1 << 16).collect().await;
-            bail!("{}", refusal(status, &body.map(|body| body.to_bytes()).unwrap_or_default()));
+            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            bail!("{}", refusal(status, &body));
         }
         Ok(answer.into_body())
     }

@@ -216,7 +216,9 @@ fn metrics(entries: &[Value]) -> Table {
     let mut rows: Vec<[String; 6]> =
         entries.iter().map(|entry| members.map(|member| text(&entry[member]))).collect();
     rows.sort();
-    rows.into_iter().for_each(|row| table.row(row));
+    for row in rows {
+        table.row(row);
+    }
     table
 }
 

@@ -68,7 +68,9 @@ pub(crate) async fn run(access: &Access, arguments: &Arguments) -> anyhow::Resul
         deny: arguments.deny_config_keys.clone(),
     };
     let (settings, warnings) = merge::merge(found, &filter);
-    warnings.iter().for_each(|warning| eprintln!("{warning}"));
+    for warning in &warnings {
+        eprintln!("{warning}");
+    }
     let count = folder::write(&arguments.dest, &settings)
         .with_context(|| format!("write {}", arguments.dest.display()))?;
     println!("{count} settings written to {}", arguments.dest.display());

@@ -70,13 +70,11 @@ pub(crate) async fn run(
     match command {
         Command::List { no_headers } => {
             let endpoints = sorted(agent.get("/v1/endpoint").await?);
-            match format {
-                Some(format) => format.print(&endpoints),
-                None => {
-                    list(items(&endpoints), !no_headers).print();
-                    Ok(())
-                }
+            if let Some(format) = format {
+                return format.print(&endpoints);
             }
+            list(items(&endpoints), !no_headers).print();
+            Ok(())
         }
         Command::Get { which, labels } => {
             let endpoints = match which {
@@ -127,13 +125,11 @@ fn show(
     format: Option<&Format>,
     table: impl Fn(&Value) -> Table,
 ) -> anyhow::Result<()> {
-    match format {
-        Some(format) => format.print(value),
-        None => {
-            table(value).print();
-            Ok(())
-        }
+    if let Some(format) = format {
+        return format.print(value);
     }
+    table(value).print();
+    Ok(())
 }
 
 fn sorted(mut endpoints: Value) -> Value {

@@ -94,7 +94,9 @@ async fn of_endpoints(
         let (number, count) = (text(&one["identity"]["id"]), text(&one["refCount"]));
         let mut labels = items(&one["identity"]["labels"]).iter().map(text);
         table.row([number, labels.next().unwrap_or_default(), count]);
-        labels.for_each(|label| table.row([String::new(), label, String::new()]));
+        for label in labels {
+            table.row([String::new(), label, String::new()]);
+        }
     }
     table.print();
     Ok(())

@@ -47,7 +47,8 @@ pub(crate) async fn run(
     let entries: Vec<Value> = match command {
         Command::List { .. } => entries,
         Command::Get { cidr: Some(cidr), .. } => {
-            if !cidr.split('/').next().is_some_and(|address| address.parse::<IpAddr>().is_ok()) {
+            let address = cidr.split_once('/').map_or(cidr.as_str(), |(address, _)| address);
+            if address.parse::<IpAddr>().is_err() {
                 bail!("{cidr:?} is neither an address nor a prefix");
             }
             let around = entries.into_iter().filter(|entry| contains(&text(&entry["cidr"]), cidr));

@@ -70,7 +70,9 @@ fn show(parts: &[Part], value: &Value, shown: &mut String) {
                 shown.push_str(&found.join(" "));
             }
             Part::Range(path, inner) => {
-                path.find(value).into_iter().for_each(|one| show(inner, one, shown));
+                for one in path.find(value) {
+                    show(inner, one, shown);
+                }
             }
         }
     }
@@ -130,7 +132,9 @@ fn children(value: &Value) -> Vec<&Value> {
 fn everywhere<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
     found.push(value);
     if depth < DEEPEST {
-        children(value).into_iter().for_each(|child| everywhere(child, found, depth + 1));
+        for child in children(value) {
+            everywhere(child, found, depth + 1);
+        }
     }
 }
 

@@ -106,26 +106,24 @@ async fn perform(
         Command::Get { recursive: true, key } => {
             let prefix = key.as_deref().unwrap_or(ROOT);
             let (pairs, _) = client.list(prefix).await.context("Unable to list keys")?;
-            match format {
-                Some(format) => format.print(&listed(&pairs)),
-                None => {
-                    pairs.iter().for_each(|pair| println!("{}", line(&pair.key, &pair.value)));
-                    Ok(())
-                }
+            if let Some(format) = format {
+                return format.print(&listed(&pairs));
             }
+            for pair in &pairs {
+                println!("{}", line(&pair.key, &pair.value));
+            }
+            Ok(())
         }
         Command::Get { key: None, .. } => bail!("Please specify a key, or --recursive for all"),
         Command::Get { key: Some(key), .. } => {
             let found = client.get(key).await;
             let found = found.with_context(|| format!("Unable to retrieve key {key}"))?;
             let pair = found.with_context(|| format!("key {key} is not found"))?;
-            match format {
-                Some(format) => format.print(&json!(String::from_utf8_lossy(&pair.value))),
-                None => {
-                    println!("{}", line(key.as_bytes(), &pair.value));
-                    Ok(())
-                }
+            if let Some(format) = format {
+                return format.print(&json!(String::from_utf8_lossy(&pair.value)));
             }
+            println!("{}", line(key.as_bytes(), &pair.value));
+            Ok(())
         }
         Command::Set { key: None, .. } => bail!("--key attribute reqiured"),
         Command::Set { key: Some(key), value } => {

@@ -106,7 +106,7 @@ enum Command {
     /// BGP
     #[command(subcommand)]
     Bgp(feature::Bgp),
-    /// Puts an agent's settings together from ConfigMap, CiliumNodeConfigs and node
+    /// Puts an agent's settings together from several sources, into a folder
     BuildConfig(build_config::Arguments),
     /// Collects what it takes to find a fault into one file
     Sysdump(sysdump::Arguments),

@@ -29,13 +29,11 @@ pub(crate) async fn run(
     let wanted =
         |metric: &&Value| pattern.as_ref().is_none_or(|p| p.is_match(&text(&metric["name"])));
     let metrics: Vec<Value> = items(&metrics).iter().filter(wanted).cloned().collect();
-    match format {
-        Some(format) => format.print(&Value::Array(metrics)),
-        None => {
-            table(&metrics).print();
-            Ok(())
-        }
+    if let Some(format) = format {
+        return format.print(&Value::Array(metrics));
     }
+    table(&metrics).print();
+    Ok(())
 }
 
 fn table(metrics: &[Value]) -> Table {

@@ -17,6 +17,7 @@ use crate::output::{Format, text};
 use show::Show;
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Arguments {
     /// Only events of this type; may be given more than once
     #[arg(short = 't', long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = TYPES)]
@@ -89,7 +90,7 @@ pub(crate) async fn run(
     };
     eprintln!("Press Ctrl-C to quit");
     let mut follow: FuturesUnordered<_> =
-        agents.iter().map(|agent| follow(agent, arguments, &show)).collect();
+        agents.into_iter().map(|agent| follow(agent, &reach, arguments, &show)).collect();
     let all = async {
         while let Some(ended) = follow.next().await {
             ended?;
@@ -103,11 +104,16 @@ pub(crate) async fn run(
 }
 
 /// Follows an agent and those that come after it.
-async fn follow(agent: &Agent, arguments: &Arguments, show: &Show<'_>) -> anyhow::Result<()> {
+async fn follow(
+    mut agent: Agent,
+    reach: &Reach,
+    arguments: &Arguments,
+    show: &Show<'_>,
+) -> anyhow::Result<()> {
     let path = path(arguments);
     let (mut heard, mut failures) = (false, 0);
     loop {
-        match listen(agent, &path, show, heard).await {
+        match listen(&agent, &path, show, heard).await {
             Ok(()) if arguments.once => return Ok(()),
             // What was never there is an error; what goes away comes back.
             Err(error) if !heard || arguments.once => return Err(error),
@@ -123,6 +129,13 @@ async fn follow(agent: &Agent, arguments: &Arguments, show: &Show<'_>) -> anyhow
         }
         loop {
             tokio::time::sleep(WAITS[failures.min(WAITS.len() - 1)]).await;
+            if let Reach::There(cluster) = reach
+                && let Ok(found) = cluster.agents(Some(&agent.name())).await
+                && let Some(next) = found.into_iter().next()
+            {
+                // The next agent has a pod of its own.
+                agent = next;
+            }
             if agent.find("/v1/healthz?brief=true").await.is_ok() {
                 failures = 0;
                 break;

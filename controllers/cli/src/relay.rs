@@ -17,7 +17,8 @@ pub(crate) fn run(host: &str) -> anyhow::Result<()> {
     let mut answers = match UnixStream::connect(&socket) {
         Ok(stream) => stream,
         Err(error) => {
-            // Whoever asks speaks HTTP: the reason must reach them.
+            // Whoever asks speaks HTTP, and listens once they have asked.
+            wait_for_question();
             let text = unreachable(&socket, &error);
             let head = format!(
                 "HTTP/1.1 503 Service Unavailable\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
@@ -43,5 +44,17 @@ pub(crate) fn run(host: &str) -> anyhow::Result<()> {
         };
         // Events must not wait for more of them.
         out.write_all(&buffer[..read]).and_then(|()| out.flush()).context("pass the answer on")?;
+    }
+}
+
+/// Returns once a request's head has come, or the input ends.
+fn wait_for_question() {
+    let (mut input, mut head) = (std::io::stdin().lock(), Vec::new());
+    let mut buffer = [0; 1 << 12];
+    while head.len() < 1 << 16 && !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        match input.read(&mut buffer) {
+            Ok(read) if read > 0 => head.extend_from_slice(&buffer[..read]),
+            _ => return,
+        }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 }
 
 /// The longest that one item may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// The largest that one item may be, and all of them, uncompressed.
 const LARGEST: usize = 64 << 20;
 const LARGEST_ALL: usize = 2 << 30;
@@ -87,7 +87,7 @@ pub(crate) async fn run(access: &Access, arguments: &Arguments) -> anyhow::Resul
     let summary = format!(
         "{about}\ncollected by cilia {} at {started}\n\n{}",
         env!("CARGO_PKG_VERSION"),
-        failures.iter().map(|failure| format!("not collected: {failure}\n")).collect::<String>()
+        failures.iter().fold(String::new(), |all, one| all + "not collected: " + one + "\n")
     );
     archive.add("sysdump-summary.txt", summary.as_bytes())?;
     let collected = archive.finish()?;

@@ -3,6 +3,8 @@
 //! A cell with another one behind it is as wide as the widest of its block: the lines above and
 //! below, without a gap, that have such a cell too. Blanks at the ends of lines are left out.
 
+use std::fmt::Write as _;
+
 /// Rows of cells, printed at the end.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -34,14 +36,19 @@ impl Table {
                 let widths = block.map(|row| row[column].chars().count() + PADDING);
                 let (lines, width) =
                     widths.fold((0, self.narrowest), |(n, most), width| (n + 1, most.max(width)));
-                cells[first..first + lines].iter_mut().for_each(|row| row[column] = width);
+                for row in &mut cells[first..first + lines] {
+                    row[column] = width;
+                }
                 first += lines.max(1);
             }
         }
         let mut text = String::new();
         for (row, widths) in self.rows.iter().zip(&cells) {
-            let line: String =
-                row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(widths) {
+                // Writing to a text can't fail.
+                let _ = write!(line, "{cell:width$}");
+            }
             text.push_str(line.trim_end());
             text.push('\n');
         }

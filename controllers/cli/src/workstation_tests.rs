@@ -6,7 +6,7 @@ use cilia_runtime::testing::{ApiServer, eventually};
 use clap::Parser as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,7 +36,7 @@ async fn run_in(server: &ApiServer, words: &[&str]) -> (anyhow::Result<ExitCode>
     let config = server.kubeconfig().display().to_string();
     let words = ["cilia", "--kubeconfig", &config].into_iter().chain(words.iter().copied());
     let arguments = Arguments::try_parse_from(words).expect("a command line");
-    captured(run(arguments)).await
+    Box::pin(captured(run(arguments))).await
 }
 
 fn pod(name: &str, labels: &Value, node: &str, status: &Value) -> Value {
@@ -57,7 +57,7 @@ async fn furnish(server: &ApiServer) {
     }
     let endpoints: Api<cilia_crds::CiliumEndpoint> = Api::all(client.clone());
     eventually(|| async {
-        endpoints.list(&Default::default()).await.map(drop).map_err(|e| e.to_string())
+        endpoints.list(&ListParams::default()).await.map(drop).map_err(|e| e.to_string())
     })
     .await;
     for name in ["n1", "n2", "n3"] {

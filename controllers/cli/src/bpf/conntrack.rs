@@ -76,11 +76,8 @@ fn line(entry: &Value, time_diff: bool) -> String {
         _ => String::new(),
     };
     let bits = count("flags");
-    let names: String = FLAGS
-        .iter()
-        .filter(|(bit, _)| bits & bit != 0)
-        .map(|(_, name)| format!("{name} "))
-        .collect();
+    let set = FLAGS.iter().filter(|(bit, _)| bits & bit != 0);
+    let names = set.fold(String::new(), |names, (_, name)| names + name + " ");
     format!(
         "{} {} {} -> {} expires={}{left} Packets={} Bytes={} RxFlagsSeen=0x{:02x} LastRxReport={} \
          TxFlagsSeen=0x{:02x} LastTxReport={} Flags=0x{bits:04x} [ {names}] RevNAT={} \

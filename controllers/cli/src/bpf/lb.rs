@@ -46,7 +46,9 @@ pub(super) async fn rows(
         Command::List { frontends, .. } => {
             let mut rows = services(&with_backends(agent).await?);
             if *frontends {
-                rows.iter_mut().for_each(|(_, values)| values.truncate(1));
+                for (_, values) in &mut rows {
+                    values.truncate(1);
+                }
             }
             (["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"], rows)
         }

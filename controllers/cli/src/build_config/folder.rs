@@ -1,4 +1,4 @@
-//! Writes settings as the kubelet writes ConfigMaps: a reader never sees a part of them.
+//! Writes settings as the kubelet writes a config map: a reader never sees a part of them.
 //!
 //! Files are in `..data_TIME`; the link `..data` is swapped to it, and a link per setting goes
 //! through `..data`.

@@ -1,5 +1,6 @@
 //! `cilia identity advise`: which labels make identities multiply, and the setting that leaves them out.
 
+use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -159,7 +160,9 @@ fn show(advice: &Advice) -> String {
     text += &table.render();
     let worth = advice.together.as_ref().or_else(|| advice.first());
     if let Some(saving) = worth {
-        text += &format!(
+        // Writing to a text can't fail.
+        let _ = write!(
+            text,
             "\nWorth it: with\n  labels: '{}'\nbehind what the setting labels says already, {} identities would do.\n\
              No policy may select by these labels then.\n",
             saving.setting(),

@@ -138,7 +138,6 @@ fn closing(text: &str) -> Option<usize> {
     for (at, character) in text.char_indices() {
         match (quote, character) {
             (Some(open), _) if character == open => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(character),
             (None, '[') => depth += 1,
             (None, ']') if depth == 0 => return Some(at),

@@ -42,15 +42,14 @@ fn ipv4<'a>(bytes: &'a [u8], lines: &mut Vec<String>) -> Option<(u8, &'a [u8])> 
         if fragment & 0x2000 == 0 { "" } else { " more" },
     ));
     let length = usize::from(head[0] & 0x0f) * 4;
-    (fragment & 0x1fff == 0).then(|| (head[9], bytes.get(length..).unwrap_or_default()))
+    let offset = fragment & 0x1fff;
+    (offset == 0).then(|| (head[9], bytes.get(length..).unwrap_or_default()))
 }
 
 fn ipv6<'a>(bytes: &'a [u8], lines: &mut Vec<String>) -> Option<(u8, &'a [u8])> {
     let head = bytes.get(..40)?;
     let address = |at: usize| {
-        <[u8; 16]>::try_from(&head[at..at + 16])
-            .map(Ipv6Addr::from)
-            .unwrap_or(Ipv6Addr::UNSPECIFIED)
+        <[u8; 16]>::try_from(&head[at..at + 16]).map_or(Ipv6Addr::UNSPECIFIED, Ipv6Addr::from)
     };
     lines.push(format!(
         "IPv6\t{} -> {} next {} hops {} length {}",

@@ -28,13 +28,11 @@ impl Show<'_> {
             if self.named {
                 event["node"] = node.into();
             }
-            return match self.format {
-                Some(format) => format.print(&event),
-                None => {
-                    println!("{event}");
-                    Ok(())
-                }
-            };
+            if let Some(format) = self.format {
+                return format.print(&event);
+            }
+            println!("{event}");
+            return Ok(());
         }
         print!("{}", self.text(node, &event));
         Ok(())

@@ -31,6 +31,14 @@ pub(super) async fn run(
     format: Option<&Format>,
 ) -> anyhow::Result<ExitCode> {
     let deadline = Instant::now() + arguments.wait_duration;
+    let mut told = String::new();
+    let mut tell = |news: String| {
+        // Once is enough.
+        if news != told {
+            eprintln!("waiting: {news}");
+            told = news;
+        }
+    };
     let (facts, found) = loop {
         match facts(cluster, arguments).await {
             Ok(facts) => {
@@ -38,12 +46,10 @@ pub(super) async fn run(
                 if !arguments.wait || found.is_empty() || Instant::now() >= deadline {
                     break (facts, found);
                 }
-                if let Some(first) = found.first() {
-                    eprintln!("waiting: {}", first.what);
-                }
+                tell(found.first().map(|first| first.what.clone()).unwrap_or_default());
             }
             Err(error) if !arguments.wait || Instant::now() >= deadline => return Err(error),
-            Err(error) => eprintln!("waiting: {error:#}"),
+            Err(error) => tell(format!("{error:#}")),
         }
         tokio::time::sleep(POLL).await;
     };
@@ -92,10 +98,16 @@ async fn facts(cluster: &Cluster, arguments: &Arguments) -> anyhow::Result<Facts
     }
     match nodes {
         Ok(nodes) => {
-            facts.nodes =
-                nodes.iter().filter(|node| may_have_agent(node)).map(|n| n.name_any()).collect();
-            facts.tainted =
-                nodes.iter().filter(|node| tainted(node)).map(|node| node.name_any()).collect();
+            facts.nodes = nodes
+                .iter()
+                .filter(|node| may_have_agent(node))
+                .map(kube::ResourceExt::name_any)
+                .collect();
+            facts.tainted = nodes
+                .iter()
+                .filter(|node| tainted(node))
+                .map(kube::ResourceExt::name_any)
+                .collect();
         }
         Err(error) => facts.unknown.push(("nodes", said(error).to_string())),
     }
@@ -168,7 +180,12 @@ fn tainted(node: &Node) -> bool {
 async fn managed(client: &Client) -> kube::Result<(usize, usize)> {
     let pods: Vec<Pod> = all(&Api::all(client.clone())).await?;
     let endpoints: Api<cilia_crds::CiliumEndpoint> = Api::all(client.clone());
-    let endpoints = all(&endpoints).await?;
+    let endpoints = match all(&endpoints).await {
+        Ok(endpoints) => endpoints,
+        // The operator has not made the kind yet.
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(error),
+    };
     let endpoints: std::collections::HashSet<(String, String)> =
         endpoints.iter().map(|one| (one.namespace().unwrap_or_default(), one.name_any())).collect();
     let on_network = |pod: &&Pod| {
@@ -244,9 +261,13 @@ fn render(facts: &Facts, found: &[Problem], nodes: bool, paint: Paint) -> String
     if nodes && !facts.agents.is_empty() {
         let mut table = Table::new(5);
         table.row(["NODE", "POD", "STATE", "ENDPOINTS", "RESTARTS", "VERSION"]);
-        facts.agents.iter().for_each(|agent| table.row(row(agent)));
+        for agent in &facts.agents {
+            table.row(row(agent));
+        }
         push(String::new());
-        table.render().lines().for_each(|line| push(line.to_owned()));
+        for line in table.render().lines() {
+            push(line.to_owned());
+        }
     }
     if !found.is_empty() {
         push(String::new());

@@ -259,7 +259,7 @@ mod tests {
                 "kubernetes",
                 |f| {
                     f.agents[0].status =
-                        Some(Ok(json!({"kubernetes": {"state": "Failure", "msg": "timeout"}})))
+                        Some(Ok(json!({"kubernetes": {"state": "Failure", "msg": "timeout"}})));
                 },
                 "error in kubernetes: timeout",
                 "API server",
@@ -268,7 +268,7 @@ mod tests {
                 "no range yet",
                 |f| {
                     f.agents[0].status =
-                        Some(Ok(json!({"cilium": {"state": "Failure", "msg": "node: starting"}})))
+                        Some(Ok(json!({"cilium": {"state": "Failure", "msg": "node: starting"}})));
                 },
                 "error in cilium: node: starting",
                 "pod CIDR",

@@ -98,8 +98,8 @@ fn logs(api: &Api<Pod>, pod: &Pod, arguments: &Arguments) -> Vec<Item> {
     let name = pod.name_any();
     let status = pod.status.clone().unwrap_or_default();
     let restarted = |container: &str| {
-        let states = status.container_statuses.iter().flatten();
-        states.into_iter().any(|state| state.name == container && state.restart_count > 0)
+        let of = status.container_statuses.iter().flatten();
+        of.into_iter().any(|state| state.name == container && state.restart_count > 0)
     };
     let spec = pod.spec.clone().unwrap_or_default();
     let init = spec.init_containers.unwrap_or_default();

@@ -88,7 +88,11 @@ impl Reconciler {
     pub(super) async fn reconcile(&self, job: &Job<Item>) -> Result<Next, Trouble> {
         let started = Instant::now();
         let (resource, result) = match &job.key {
-            Item::Pod(key) => ("pod", self.pod(key)),
+            Item::Pod(key) => {
+                // Tens of thousands come at once: the lease and the others on this thread have their turn, too.
+                tokio::task::yield_now().await;
+                ("pod", self.pod(key))
+            }
             Item::Identity(identity) => ("cid", self.identity(job, *identity).await),
         };
         let well = result.is_ok();

@@ -102,6 +102,11 @@ pub(crate) fn flags() -> Flags {
     Flags::operator().with(ADAPTIVE_FLAG, "bool", "true")
 }
 
+/// Whether a flag has an effect.
+pub(crate) fn is_built(flag: &str) -> bool {
+    BUILT.contains(&flag)
+}
+
 /// The program and its flags.
 pub(crate) fn program() -> Program {
     Program {

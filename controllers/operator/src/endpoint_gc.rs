@@ -39,7 +39,8 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         namespace: agents_namespace(config).to_owned(),
         labels: config.string("cilium-pod-labels").to_owned(),
     };
-    let collector = Collector::new(context.client.clone(), interval, agents, &context.metrics);
+    let (client, events) = (context.client.clone(), context.events.clone());
+    let collector = Collector::new(client, events, interval, agents, &context.metrics);
     let collector = Arc::new(collector);
     let handle = move |job: Job<Task>| -> BoxFuture<'static, Result<Next, Failure>> {
         let collector = Arc::clone(&collector);

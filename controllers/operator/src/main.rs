@@ -7,6 +7,7 @@ mod crd_registration;
 mod endpoint_gc;
 mod endpoint_slice;
 mod failure;
+mod features;
 mod http;
 mod identity;
 mod identity_gc;
@@ -54,5 +55,6 @@ async fn run() -> anyhow::Result<()> {
     logging::init(&config, &metrics)?;
     metrics.count_groups(config.strings("controller-group-metrics"));
     config::check(&config)?;
+    features::register(&config, &metrics);
     process::run(config, metrics, shutdown::on_signal()?).await
 }

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use cilia_crds::CiliumNode;
 use cilia_runtime::config::Config;
+use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Node as KubeNode;
+use k8s_openapi::api::core::v1::{Node as KubeNode, ObjectReference};
 use kube::api::{DeleteParams, ListParams, Preconditions};
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::events::EventType;
+use kube::{Api, Client, Resource as _, ResourceExt};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -45,6 +47,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     lanes.add(0, ());
     let collector = Arc::new(Collector {
         client: context.client.clone(),
+        events: context.events.clone(),
         interval,
         candidates: Mutex::default(),
         epoch: Instant::now(),
@@ -65,6 +68,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
 
 struct Collector {
     client: Client,
+    events: Recorder,
     interval: Duration,
     candidates: Mutex<Candidates>,
     epoch: Instant,
@@ -104,11 +108,27 @@ impl Collector {
             let params = DeleteParams::default().preconditions(guard);
             let deleted = api.delete(&node.name, &params).await;
             match deleted.map_err(Failure::of("delete", KIND, &node.name)) {
-                Ok(_) => info!(node = node.name, "CiliumNode without a node removed"),
+                Ok(_) => {
+                    info!(node = node.name, "CiliumNode without a node removed");
+                    self.tell(&node);
+                }
                 Err(failure) if matches!(failure.code(), Some(NOT_FOUND | CONFLICT)) => {}
                 Err(failure) => return Err(failure),
             }
         }
         Ok(Next::After(self.interval))
+    }
+
+    /// Tells those who look for the node's addresses.
+    fn tell(&self, node: &Node) {
+        let about = ObjectReference {
+            api_version: Some(CiliumNode::api_version(&()).into_owned()),
+            kind: Some(KIND.to_owned()),
+            name: Some(node.name.clone()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let note = format!("its Kubernetes node has been gone for at least {:?}", self.interval);
+        self.events.about(about, EventType::Normal, "NodeCollected", note);
     }
 }

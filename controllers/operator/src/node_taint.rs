@@ -69,7 +69,8 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let lanes = vec![Lane::new("node-queue")];
     let lanes = Lanes::new(lanes, Retry::default(), None, &context.workqueues);
     let client = context.client.clone();
-    let reconciler = Arc::new(Reconciler::new(client, nodes, duties, taint_key));
+    let events = context.events.clone();
+    let reconciler = Arc::new(Reconciler::new(client, events, nodes, duties, taint_key));
     let handle = {
         let reconciler = Arc::clone(&reconciler);
         move |job: Job<Arc<str>>| -> BoxFuture<'static, Result<Next, Failure>> {

@@ -4,12 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
+use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Next;
 use cilia_runtime::metrics::Metrics;
-use k8s_openapi::api::core::v1::Pod as KubePod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod as KubePod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Preconditions, PropagationPolicy};
-use kube::{Api, Client};
+use kube::runtime::events::EventType;
+use kube::{Api, Client, Resource as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use tracing::{debug, info, warn};
@@ -47,6 +49,7 @@ pub(super) struct Agents {
 
 pub(super) struct Collector {
     client: Client,
+    events: Recorder,
     interval: Duration,
     agents: Agents,
     /// When this operator began to work.
@@ -58,6 +61,7 @@ pub(super) struct Collector {
 impl Collector {
     pub(super) fn new(
         client: Client,
+        events: Recorder,
         interval: Duration,
         agents: Agents,
         metrics: &Metrics,
@@ -66,7 +70,7 @@ impl Collector {
         let help = "CiliumEndpoints collected, by outcome";
         metrics.register("endpoint_gc_objects", help, collected.clone());
         let (began, metrics) = (Timestamp::now(), metrics.clone());
-        Self { client, interval, agents, began, metrics, collected }
+        Self { client, events, interval, agents, began, metrics, collected }
     }
 
     pub(super) async fn run(&self, task: Task) -> Result<Next, Failure> {
@@ -167,6 +171,7 @@ impl Collector {
         let outcome = match deleted.map_err(Failure::of("delete", KIND, name)) {
             Ok(_) => {
                 info!(namespace, name, "endpoint without a pod removed");
+                self.tell(endpoint);
                 "success"
             }
             Err(failure) if matches!(failure.code(), Some(NOT_FOUND | CONFLICT)) => {
@@ -180,6 +185,20 @@ impl Collector {
         };
         self.collected.get_or_create(&[("outcome", outcome)]).inc();
         Ok(true)
+    }
+
+    /// Tells those who look at the namespace.
+    fn tell(&self, endpoint: &Endpoint) {
+        let about = ObjectReference {
+            api_version: Some(CiliumEndpoint::api_version(&()).into_owned()),
+            kind: Some(KIND.to_owned()),
+            namespace: Some(endpoint.namespace.clone()),
+            name: Some(endpoint.name.clone()),
+            uid: Some(endpoint.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let note = "its pod is gone or has finished, and no agent has removed it";
+        self.events.about(about, EventType::Normal, "EndpointCollected", note.to_owned());
     }
 
     /// Removes the slices once no agent can read them any more.

@@ -2,10 +2,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
+use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Next;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::eventually_for;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -65,12 +67,29 @@ async fn endpoints_go_after_their_pods() {
     make_endpoint(client, "cep4", None).await;
     make_endpoint(client, "cep5", None).await;
     make_endpoint(client, "cep6", Some(("pod6", "00000000-0000-0000-0000-000000000000"))).await;
+    // A name that is used again: the pod it belonged to is gone, and its agent will take it over.
+    make_pod(client, "again", "Running").await;
+    make_endpoint(client, "again", Some(("again", "00000000-0000-0000-0000-000000000001"))).await;
     // CESGC-01: slices that nobody keeps.
     let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
     let duty = trial.run("endpoint_gc");
+    until_left(client, &["again", "cep2", "cep4"]).await;
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    eventually_for(Duration::from_secs(5), || async {
+        let all = events.list(&ListParams::default()).await.expect("list events").items;
+        let collected = all.iter().filter(|e| e.reason.as_deref() == Some("EndpointCollected"));
+        let mut names: Vec<_> = collected.filter_map(|e| e.regarding.clone()?.name).collect();
+        names.sort_unstable();
+        if names == ["cep1", "cep3", "cep5", "cep6"] { Ok(()) } else { Err(names) }
+    })
+    .await;
+    // It finishes: the endpoint goes, and what comes later under its name stays.
+    let finished = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    pods.patch_status("again", &PatchParams::default(), &finished).await.expect("end a pod");
     until_left(client, &["cep2", "cep4"]).await;
     let text = duty.metrics.render();
-    assert!(text.contains("endpoint_gc_objects{outcome=\"success\"} 4"), "{text}");
+    assert!(text.contains("endpoint_gc_objects{outcome=\"success\"} 5"), "{text}");
     duty.stop().await;
     // Slices are off: their kind is not even registered, and nobody minds (CESGC-03).
     assert!(slices.list(&ListParams::default()).await.is_err());
@@ -109,6 +128,7 @@ async fn without_collection_all_endpoints_go_at_once() {
     .await;
     let collector = Collector::new(
         client.clone(),
+        Recorder::new(client.clone(), "test"),
         Duration::from_hours(1),
         Agents { namespace: String::new(), labels: "agent=yes".to_owned() },
         &Metrics::new("test"),

@@ -1,6 +1,7 @@
 use cilia_crds::CiliumNode;
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -33,6 +34,13 @@ async fn nodes_without_a_node_go() {
         let left = api.list(&ListParams::default()).await.expect("list nodes");
         let left: Vec<String> = left.items.iter().map(ResourceExt::name_any).collect();
         if left == ["kept", "owned", "valid"] { Ok(()) } else { Err(left) }
+    })
+    .await;
+    let events: Api<Event> = Api::all(trial.client.clone());
+    eventually(|| async {
+        let told = events.list(&ListParams::default()).await.expect("list events").items;
+        let told: Vec<_> = told.into_iter().filter_map(|event| event.regarding?.name).collect();
+        if told == ["invalid"] { Ok(()) } else { Err(told) }
     })
     .await;
     duty.stop().await;

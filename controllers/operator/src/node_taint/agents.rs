@@ -45,6 +45,11 @@ impl Agents {
         touched
     }
 
+    /// Whether there are none at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The agent pods on a node.
     pub(super) fn on(&self, node: &str) -> Vec<AgentPod> {
         self.0.get(node).into_iter().flatten().map(|(_, pod)| *pod).collect()

@@ -10,6 +10,8 @@ pub(super) struct Node<'a> {
     /// `NetworkUnavailable` is `False` with reason `CiliumIsUp`.
     pub(super) network_condition_set: bool,
     pub(super) agents: &'a [AgentPod],
+    /// Other nodes have agent pods.
+    pub(super) agents_elsewhere: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,10 @@ pub(super) enum Effect {
 /// The condition follows the taint: pods land on a node only once both say that they can start.
 pub(super) fn decide(node: Node<'_>, duties: Duties) -> Vec<Effect> {
     let serving = node.agents.iter().any(|pod| pod.ready && !pod.terminating);
+    // It had an agent once, and the others still have theirs: so it is neither a node that shall have
+    // none, nor are the agents where nobody looks for them.
+    let vanished = node.agents.is_empty() && node.network_condition_set && node.agents_elsewhere;
+    let not_serving = !node.agents.is_empty() || vanished;
     let mut effects = Vec::new();
     if serving {
         if duties.remove_taint && node.tainted {
@@ -47,7 +53,7 @@ pub(super) fn decide(node: Node<'_>, duties: Duties) -> Vec<Effect> {
         if duties.set_condition && !node.network_condition_set {
             effects.push(Effect::SetNetworkCondition);
         }
-    } else if duties.set_taint && !node.tainted && !node.agents.is_empty() {
+    } else if duties.set_taint && !node.tainted && not_serving {
         effects.push(Effect::AddTaint);
     }
     effects
@@ -75,19 +81,37 @@ mod tests {
             ("no agent scheduled: not ours to judge", false, true, &[], &[]),
         ];
         for &(name, tainted, network_condition_set, agents, want) in cases {
-            let node = Node { tainted, network_condition_set, agents };
+            let node = Node { tainted, network_condition_set, agents, agents_elsewhere: false };
             assert_eq!(decide(node, ALL), want, "{name}");
         }
     }
 
     #[test]
+    fn an_agent_that_vanished_is_told_from_one_that_never_was() {
+        let cases: &[(&str, bool, bool, &[super::Effect])] = &[
+            ("it vanished without a trace", true, true, &[AddTaint]),
+            ("the node never had one", false, true, &[]),
+            ("nobody has one: Cilium goes, or is elsewhere", true, false, &[]),
+        ];
+        for &(name, network_condition_set, agents_elsewhere, want) in cases {
+            let (tainted, agents) = (false, &[][..]);
+            let node = Node { tainted, network_condition_set, agents, agents_elsewhere };
+            assert_eq!(decide(node, ALL), want, "{name}");
+            assert_eq!(decide(Node { tainted: true, ..node }, ALL), [], "{name}, tainted");
+            assert_eq!(decide(node, Duties { set_taint: false, ..ALL }), [], "{name}, off");
+        }
+    }
+
+    #[test]
     fn does_only_what_is_switched_on() {
-        let node = Node { tainted: true, network_condition_set: false, agents: &[READY] };
+        let (agents, agents_elsewhere) = (&[READY][..], true);
+        let node = Node { tainted: true, network_condition_set: false, agents, agents_elsewhere };
         let only = Duties { remove_taint: false, set_taint: false, set_condition: true };
         assert_eq!(decide(node, only), [SetNetworkCondition], "TAINT-02");
         let only = Duties { remove_taint: true, set_taint: false, set_condition: false };
         assert_eq!(decide(node, only), [RemoveTaint], "TAINT-01");
-        let node = Node { tainted: false, network_condition_set: true, agents: &[STARTING] };
+        let agents = &[STARTING][..];
+        let node = Node { tainted: false, network_condition_set: true, agents, agents_elsewhere };
         let off = Duties { set_taint: false, ..ALL };
         assert_eq!(decide(node, off), [], "TAINT-05");
     }
@@ -95,10 +119,11 @@ mod tests {
     #[test]
     fn settles() {
         // Doing what it says leaves nothing more to do, whatever the start.
-        for bits in 0..8u8 {
-            let agents = if bits & 4 != 0 { &[READY][..] } else { &[LEAVING][..] };
+        for bits in 0..32u8 {
+            let agents = [&[READY][..], &[LEAVING][..], &[][..], &[LEAVING, READY][..]];
+            let (agents, agents_elsewhere) = (agents[usize::from(bits >> 3)], bits & 4 != 0);
             let (tainted, network_condition_set) = (bits & 1 != 0, bits & 2 != 0);
-            let mut node = Node { tainted, network_condition_set, agents };
+            let mut node = Node { tainted, network_condition_set, agents, agents_elsewhere };
             for effect in decide(node, ALL) {
                 match effect {
                     AddTaint => node.tainted = true,

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::{Job, Next};
 use cilia_runtime::watch::{Key, Store};
 use k8s_openapi::api::core::v1::{Node as KubeNode, Pod, Taint};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tracing::info;
 
@@ -60,6 +61,7 @@ pub(super) fn agent(pod: Pod) -> Option<AgentOnNode> {
 
 pub(super) struct Reconciler {
     client: Client,
+    events: Recorder,
     nodes: Store<NodeState>,
     agents: Mutex<Agents>,
     conflicts: Conflicts<Arc<str>>,
@@ -70,12 +72,13 @@ pub(super) struct Reconciler {
 impl Reconciler {
     pub(super) fn new(
         client: Client,
+        events: Recorder,
         nodes: Store<NodeState>,
         duties: Duties,
         taint_key: Arc<str>,
     ) -> Self {
         let (agents, conflicts) = (Mutex::default(), Conflicts::default());
-        Self { client, nodes, agents, conflicts, duties, taint_key }
+        Self { client, events, nodes, agents, conflicts, duties, taint_key }
     }
 
     /// An agent's pod is new, different or gone; the nodes to look at.
@@ -91,9 +94,14 @@ impl Reconciler {
     pub(super) async fn reconcile(&self, job: &Job<Arc<str>>) -> Result<Next, Failure> {
         let name: &str = &job.key;
         let Some(node) = self.nodes.get(&Key::new("", name)) else { return Ok(Next::Done) };
-        let agents = self.agents().on(name);
+        let (agents, agents_elsewhere) = {
+            let agents = self.agents();
+            (agents.on(name), !agents.is_empty())
+        };
         let NodeState { tainted, network_condition_set, .. } = *node;
-        let effects = decide(Node { tainted, network_condition_set, agents: &agents }, self.duties);
+        let agents = &agents[..];
+        let node_now = Node { tainted, network_condition_set, agents, agents_elsewhere };
+        let effects = decide(node_now, self.duties);
         for effect in effects {
             job.write().await;
             let written = self.perform(name, &node, effect).await;
@@ -137,7 +145,14 @@ impl Reconciler {
         let patch = json_patch(&node.taints, &taints);
         let failed = Failure::of("change taints of", "node", name);
         let node = api.patch(name, &params, &patch).await.map_err(failed)?;
-        debug_assert_eq!(node.name_any(), name);
+        let key = &self.taint_key;
+        if effect == Effect::AddTaint {
+            let note = format!("no Cilium agent serves this node: taint {key} keeps new pods away");
+            self.events.warning(&node, "CiliumAgentNotReady", note);
+        } else {
+            let note = format!("the Cilium agent serves: taint {key} is removed");
+            self.events.normal(&node, "CiliumAgentReady", note);
+        }
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::TAINT_KEY;
@@ -79,6 +80,35 @@ async fn nodes_follow_their_agents() {
     // TAINT-09: an agent that terminates serves no longer, though it still says so.
     pods.delete("agent-both", &DeleteParams::default()).await.expect("delete a pod");
     until(&nodes, "both", &["foreign", TAINT_KEY], true).await;
+    // The node's owner hears of it.
+    let events: Api<Event> = Api::all(trial.client.clone());
+    eventually(|| async {
+        let all = events.list(&ListParams::default()).await.expect("list events").items;
+        let of_both = all.iter().filter_map(|event| {
+            let about = event.regarding.as_ref()?;
+            let reason = event.reason.as_deref()?;
+            (about.name.as_deref() == Some("both") && about.uid.is_some()).then_some(reason)
+        });
+        let mut of_both: Vec<&str> = of_both.collect();
+        of_both.sort_unstable();
+        if of_both == ["CiliumAgentNotReady", "CiliumAgentReady"] { Ok(()) } else { Err(all) }
+    })
+    .await;
+
+    // An agent that dies with all that told of it, as when its pod is deleted by force.
+    let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    pods.patch("agent-none", &PatchParams::default(), &patch).await.expect("let a pod go");
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete("agent-none", &now).await.expect("delete a pod");
+    until(&nodes, "none", &[TAINT_KEY], true).await;
+    make_agent(&pods, "agent-again", "none").await;
+    set_ready(&pods, "agent-again", true).await;
+    until(&nodes, "none", &[], true).await;
+
+    // A node that vanishes and returns is another one: it is not up before its agent is.
+    nodes.delete("none", &DeleteParams::default()).await.expect("delete a node");
+    make_node(&nodes, "none", json!([agent])).await;
+    until(&nodes, "none", &[], true).await;
     running.stop().await;
 
     // A restart at rest writes nothing: after a new node's writes there are no others.

@@ -65,8 +65,8 @@ pub(super) async fn of_endpoints(State(parts): State<Arc<Parts>>) -> Json<Vec<Va
 /// An identity; its sum is over the sorted labels, each with a semicolon behind it.
 fn show(id: NumericIdentity, set: &Labels) -> Value {
     let labels = labels(set);
-    let sum = Sha256::digest(labels.iter().map(|label| format!("{label};")).collect::<String>());
-    let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = labels.iter().fold(String::new(), |text, label| text + label + ";");
+    let sum = super::query::hex(&Sha256::digest(text));
     json!({"id": id.0, "labels": labels, "labelsSHA256": sum})
 }
 

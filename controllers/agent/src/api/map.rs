@@ -64,7 +64,9 @@ pub(super) async fn list(State(parts): State<Arc<Parts>>) -> Response {
             json!({"name": name, "path": path(&name), "num-entries": entries, "num-errors": errors,
                 "cache-enabled": owned})
         };
-        fixed.chain(policies).map(show).collect::<Vec<_>>()
+        let mut all: Vec<(String, bool)> = fixed.chain(policies).collect();
+        all.sort();
+        all.into_iter().map(show).collect::<Vec<_>>()
     });
     match listed.await {
         Ok(maps) => Json(json!({"maps": maps})).into_response(),
@@ -109,12 +111,13 @@ pub(super) async fn events(
                 continue;
             }
             let moment = time(std::time::SystemTime::now());
-            let line = |(action, key, value): &(&str, &String, &String)| {
+            let mut text = String::new();
+            for (action, key, value) in &changes {
                 let event = json!({"timestamp": moment, "action": action, "key": key, "value": value,
                     "desired-action": "sync", "last-error": ""});
-                format!("{event}\n")
-            };
-            let text: String = changes.iter().map(line).collect();
+                text.push_str(&event.to_string());
+                text.push('\n');
+            }
             return Some((
                 Ok::<_, std::convert::Infallible>(Bytes::from(text)),
                 (parts, name, now, place),

@@ -5,7 +5,6 @@
 
 mod wanted;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::query::{Pairs, bad_request};
+use super::query::{Pairs, bad_request, hex};
 use super::{Parts, status};
 use crate::events::{Event, line};
 use wanted::Wanted;
@@ -116,12 +115,7 @@ fn show(event: &Event, wanted: &Wanted) -> Value {
         }
     };
     if wanted.bytes {
-        let hex = packet.bytes.iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a text can't fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
-        shown["bytes"] = json!(hex);
+        shown["bytes"] = json!(hex(&packet.bytes));
     }
     shown["length"] = json!(packet.length);
     shown["time"] = json!(seconds);

@@ -1,5 +1,7 @@
 //! Decides what a query may say: known names, and lists that are not too long.
 
+use std::fmt::Write as _;
+
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 
@@ -30,6 +32,15 @@ pub(super) fn numbers<N: std::str::FromStr>(name: &str, value: &str) -> Result<V
 /// Whether something is on.
 pub(super) fn flag(name: &str, value: &str) -> Result<bool, String> {
     value.parse().map_err(|_| format!("{name}: {value:?} is neither true nor false"))
+}
+
+/// Bytes as digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a text can't fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 /// An answer that a request is wrong.

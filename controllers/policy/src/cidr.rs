@@ -15,7 +15,7 @@ use ipnet::IpNet;
 pub const SCOPE: u32 = 1 << 24;
 
 /// Prefixes and their numbers: about 60 bytes each.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Cidrs {
     /// The first number of the scope, which is nobody's.
     scope: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Cidrs {
     last: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     number: u32,
     users: u32,

@@ -18,7 +18,7 @@ use crate::selectors::{SelectorId, Selectors};
 /// The policy of one subject identity, and the maps of its endpoints.
 ///
 /// Endpoints of one identity differ only in how they name their ports.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
     halves: [Half; 2],
     names: BTreeSet<PortName>,

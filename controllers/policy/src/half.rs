@@ -30,7 +30,7 @@ pub(crate) struct Filter {
 }
 
 /// One direction of a subject's policy.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Half {
     enforced: bool,

@@ -33,7 +33,7 @@ pub struct Node {
 }
 
 /// Nodes by name, and the identities of their addresses.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Nodes {
     by_name: BTreeMap<Box<str>, Node>,
     numbers: BTreeMap<IpAddr, u32>,

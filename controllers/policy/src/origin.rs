@@ -24,7 +24,7 @@ pub struct Origin {
 pub(crate) const NOBODY: u32 = 0;
 
 /// Origins and their numbers: about 100 bytes for each set.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Origins {
     by_cookie: HashMap<u32, Arc<[Arc<Origin>]>>,
     singles: HashMap<Arc<Origin>, u32>,

@@ -34,7 +34,7 @@ pub struct References {
 }
 
 /// Policies, identities, and what follows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Repository {
     config: Config,
     revision: u64,

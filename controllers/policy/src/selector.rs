@@ -181,7 +181,7 @@ impl Selector {
 }
 
 /// Selectors of many rules, each stored once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Interned {
     known: HashSet<Selector>,
     /// How many there were when the unused ones were last forgotten.

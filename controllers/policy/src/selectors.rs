@@ -46,7 +46,7 @@ impl Member {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Slot {
     peer: Peer,
     users: u32,
@@ -55,7 +55,7 @@ struct Slot {
 
 type Anchor = (Box<str>, Box<str>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Selectors {
     dual_stack: bool,
     members: BTreeMap<NumericIdentity, Member>,

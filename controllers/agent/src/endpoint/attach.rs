@@ -170,6 +170,7 @@ impl Lifecycle {
             sequence: parts.endpoints.next_sequence(),
             ..blank(id, &request, facts.as_deref())
         };
+        parts.endpoints.note(id, EndpointState::WaitingForIdentity);
         match self.build(&mut endpoint, &request, facts.as_deref(), &node).await {
             Ok(device) => {
                 endpoint.state = EndpointState::Ready;
@@ -240,6 +241,7 @@ impl Lifecycle {
             (connected.ifindex, connected.mac, connected.node_mac);
         (endpoint.labels, endpoint.identity) = (labels, Some(number));
         parts.files.write(endpoint)?;
+        parts.endpoints.note(endpoint.id, EndpointState::Regenerating);
         // Neither lets a packet pass before the map knows the endpoint's addresses.
         let (realized, attached) =
             tokio::join!(self.realize(endpoint), self.attach_programs(endpoint));

@@ -156,7 +156,10 @@ impl Lifecycle {
         let former = endpoint.identity.filter(|_| labels == endpoint.labels);
         let identity = match former {
             Some(identity) if parts.identities.is_current(&labels, identity) => identity,
-            former => parts.identities.allocate_like(&labels, former).await?,
+            former => {
+                parts.endpoints.mark(&endpoint, EndpointState::WaitingForIdentity);
+                parts.identities.allocate_like(&labels, former).await?
+            }
         };
         let moved = endpoint.identity != Some(identity);
         // Nobody is to get packets from an identity that he has not heard of. Meanwhile an older one of the same
@@ -182,6 +185,7 @@ impl Lifecycle {
         if wanted == *present {
             return Ok(Refreshed::Now(present));
         }
+        parts.endpoints.mark(&present, EndpointState::Regenerating);
         // The policy of the new identity has to be there before the first packet under it.
         self.realize(&wanted).await?;
         if moved {

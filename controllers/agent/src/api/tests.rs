@@ -140,8 +140,8 @@ async fn answers_have_cilium_s_codes_and_shapes() {
     let status = json_of(&ask(&router, Method::GET, "/v1/healthz").await.1);
     assert_eq!(status["kubernetes"]["state"], "Failure", "{status}");
     assert_eq!(status["ipam"]["allocations"]["10.0.0.2"], "default/web");
-    let long = format!("/v1/endpoint/{}", "1".repeat(8000));
-    assert_eq!(ask(&router, Method::GET, &long).await.0, 400);
+    let endless = format!("/v1/endpoint/{}", "1".repeat(8000));
+    assert_eq!(ask(&router, Method::GET, &endless).await.0, 400);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@
 //! Nothing on the way touches the traffic of pods that a former agent connected.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -17,7 +17,7 @@ use cilia_loader::Datapath;
 use cilia_runtime::client;
 use cilia_runtime::config::Config as Flags;
 use cilia_runtime::http;
-use cilia_runtime::lanes::Workqueues;
+use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry, Workqueues};
 use cilia_runtime::metrics::Metrics;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -46,7 +46,8 @@ const DATAPATH: &str = "datapath";
 const CNI: &str = "cni";
 const GATES: &[&str] =
     &["node", DATAPATH, ipcache::GATE, policy::GATE, service::GATE, ENDPOINTS, CNI];
-/// How long a step waits before it is tried again.
+/// How long a step waits before it is tried again, at first and at most.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Runs until `stop` or a failure that a restart has to cure.
@@ -158,7 +159,8 @@ impl Agent {
             sysctl.clone(),
             &workqueues,
         );
-        let devices = retried("node devices", || plumbing.ensure(), &readiness, DATAPATH).await;
+        let devices =
+            retried("node-devices", || plumbing.ensure(), &readiness, DATAPATH, &workqueues).await;
         let mtu = plumbing.mtu(&local).await?;
         let base = policy::host::at_start(&settings);
         let datapath = Arc::new(
@@ -238,7 +240,7 @@ impl Agent {
             sysctl,
             files: StateFiles::new(&settings.state_dir),
             client: client.clone(),
-            workqueues,
+            workqueues: workqueues.clone(),
         });
         metrics.register_collector(Box::new(api::Collector {
             datapath: datapath.clone(),
@@ -278,9 +280,10 @@ impl Agent {
         });
         let run_dir = settings.socket.parent().unwrap_or(&settings.state_dir);
         plugin.open(lifecycle.clone(), run_dir).await.context("kept deletions")?;
-        retried("endpoints", || lifecycle.settle(), &readiness, ENDPOINTS).await;
+        retried("endpoints-settle", || lifecycle.settle(), &readiness, ENDPOINTS, &workqueues)
+            .await;
         readiness.open(ENDPOINTS);
-        self.spawn("CNI configuration", announce(settings.conflist, readiness, stop));
+        self.spawn("CNI configuration", announce(settings.conflist, readiness, workqueues, stop));
         Ok(())
     }
 
@@ -298,7 +301,7 @@ impl Agent {
         readers: clustermesh::Readers,
     ) -> Option<mpsc::Receiver<Vec<ipcache::Fed>>> {
         let stop = self.stop.clone();
-        let (feed, fed) = mpsc::channel(kvstore::BATCHES);
+        let (feed, news) = mpsc::channel(kvstore::BATCHES);
         let feeds = Kvstore::feeds(&settings.kvstore) || settings.clustermesh.is_some();
         let nodes = readers.nodes.clone();
         let mesh = settings.clustermesh.as_ref().map(|settings| {
@@ -329,7 +332,7 @@ impl Agent {
                 stop.cancelled().await;
             });
         }
-        feeds.then_some(fed)
+        feeds.then_some(news)
     }
 
     fn fill_maps(&mut self, maps: Maps<'_>) {
@@ -402,24 +405,35 @@ async fn load(settings: &Settings, node: &cilia_loader::NodeConfig) -> Result<Da
 
 /// Does `step` until it succeeds; meanwhile the gate says what is wrong.
 async fn retried<T, E, F>(
-    what: &str,
+    what: &'static str,
     step: impl Fn() -> F,
     readiness: &Readiness,
     gate: &'static str,
+    workqueues: &Workqueues,
 ) -> T
 where
     E: std::fmt::Display,
     F: Future<Output = Result<T, E>>,
 {
-    loop {
-        match step().await {
-            Ok(done) => return done,
-            Err(error) => {
-                tracing::warn!(%error, "{what}: will be tried again");
-                readiness.close(gate, error.to_string());
-                tokio::time::sleep(RETRY).await;
-            }
+    let retry = Retry { base: FIRST_RETRY, cap: RETRY, max: u32::MAX, ..Retry::default() };
+    let lanes = Lanes::new(vec![Lane::new(what)], retry, None, workqueues);
+    lanes.add(0, gate);
+    let (done, ended) = (Mutex::new(None), CancellationToken::new());
+    let handle = |job: Job<&'static str>| {
+        let (step, done, ended) = (step(), &done, &ended);
+        async move {
+            let outcome = step.await;
+            let outcome =
+                outcome.inspect_err(|error| readiness.close(job.key, error.to_string()))?;
+            *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            ended.cancel();
+            Ok::<_, E>(Next::Done)
         }
+    };
+    lanes.run(1, &ended, handle).await;
+    match done.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(outcome) => outcome,
+        None => unreachable!("the lane ends with the step"),
     }
 }
 
@@ -427,13 +441,14 @@ where
 async fn announce(
     conflist: Option<cni::conflist::Conflist>,
     readiness: Readiness,
+    workqueues: Workqueues,
     stop: CancellationToken,
 ) {
     let announced = async {
         readiness.wait_for_all_but(CNI).await;
         if let Some(conflist) = conflist {
             let write = || std::future::ready(conflist.write());
-            retried("write the CNI configuration", write, &readiness, CNI).await;
+            retried("cni-configuration", write, &readiness, CNI, &workqueues).await;
         }
         readiness.open(CNI);
         tracing::info!("ready");

@@ -54,7 +54,7 @@ enum Source {
     /// The node's ranges, or single addresses.
     Ranges(Addresses),
     /// Pools, of which the node asks for as much as it needs.
-    Pools(NodePools),
+    Pools(Box<NodePools>),
 }
 
 /// What an endpoint was given.
@@ -105,7 +105,7 @@ impl Ipam {
         let mut source = NodePools::new(ipv4, ipv6, pre_allocation);
         let (version, releasing) = read_notes(&notes);
         source.restore_releasing(version, releasing);
-        let (addresses, notes) = (Mutex::new(Source::Pools(source)), Some(notes));
+        let (addresses, notes) = (Mutex::new(Source::Pools(Box::new(source))), Some(notes));
         let pools = PodPools::new(default_pool);
         Self(Arc::new(Shared { addresses, notes, pools, ..Shared::default() }))
     }

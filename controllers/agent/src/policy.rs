@@ -128,8 +128,6 @@ pub struct View {
     pub policies: Arc<[PolicyView]>,
     /// Policies that can't be used, with the fault.
     pub faults: Vec<(String, String)>,
-    /// Peer selectors in use.
-    pub selectors: usize,
 }
 
 /// What is in place for an endpoint.

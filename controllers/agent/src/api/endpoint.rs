@@ -74,7 +74,7 @@ fn wanted_labels(query: &Pairs, body: &Bytes) -> Result<Vec<String>, String> {
 pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>) -> Response {
     let endpoint = match find(&parts, &id) {
         Ok(endpoint) => endpoint,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let view = parts.enforcer.view().borrow().clone();
     let policy = view.endpoints.iter().find(|policy| policy.id == endpoint.id);
@@ -83,12 +83,12 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>)
 }
 
 /// The endpoint that a path means, or the answer why there is none.
-fn find(parts: &Parts, id: &str) -> Result<Arc<LocalEndpoint>, Response> {
-    let wanted = Id::parse(id).map_err(bad_request)?;
+fn find(parts: &Parts, id: &str) -> Result<Arc<LocalEndpoint>, Box<Response>> {
+    let wanted = Id::parse(id).map_err(|error| Box::new(bad_request(error)))?;
     let mut endpoints = parts.endpoints.list().into_iter();
     endpoints
         .find(|endpoint| wanted.is(endpoint))
-        .ok_or_else(|| not_found(format!("no endpoint {id} on this node")))
+        .ok_or_else(|| Box::new(not_found(format!("no endpoint {id} on this node"))))
 }
 
 /// The number of the endpoint that a path means, the node's own included.

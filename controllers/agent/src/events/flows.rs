@@ -53,7 +53,7 @@ pub struct Seen {
 /// Flows, and which of them was seen how long ago.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
-    flows: HashMap<Flow, (u64, Seen)>,
+    seen: HashMap<Flow, (u64, Seen)>,
     by_age: BTreeMap<u64, Flow>,
     turn: u64,
 }
@@ -83,22 +83,22 @@ impl Flows {
         self.turn += 1;
         let turn = self.turn;
         let fresh = Seen { count: 0, cookie: 0, first: now, last: now };
-        let (age, seen) = self.flows.entry(flow.clone()).or_insert((turn, fresh));
+        let (age, seen) = self.seen.entry(flow.clone()).or_insert((turn, fresh));
         self.by_age.remove(age);
         *age = turn;
         seen.count += 1;
         (seen.cookie, seen.last) = (verdict.cookie, now);
         self.by_age.insert(turn, flow);
-        if self.flows.len() > MOST
+        if self.seen.len() > MOST
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
-            self.flows.remove(&oldest);
+            self.seen.remove(&oldest);
         }
     }
 
     /// Every flow, in order.
     pub(super) fn list(&self) -> Vec<(Flow, Seen)> {
-        let flows = self.flows.iter();
+        let flows = self.seen.iter();
         let mut all: Vec<_> = flows.map(|(flow, (_, seen))| (flow.clone(), *seen)).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
@@ -149,6 +149,6 @@ mod tests {
         assert_eq!(all.len(), MOST);
         assert!(all.iter().all(|(flow, _)| flow.denied.is_none()), "the oldest is gone");
         assert_eq!((all[0].0.endpoint, all[0].1.count), (1, 2 + MOST as u64));
-        assert_eq!(flows.by_age.len(), flows.flows.len());
+        assert_eq!(flows.by_age.len(), flows.seen.len());
     }
 }

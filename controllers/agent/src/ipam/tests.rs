@@ -42,12 +42,12 @@ async fn a_pod_waits_for_a_range_of_its_pool() {
     let wish = ipam.wish(&[], true).unwrap().unwrap();
     assert_eq!((wish.requested[0].v4, wish.urgent), (1, true));
 
-    let waits = ipam.allocate_out_of(&wants, "n/p (c)", "n/p");
+    let asks = ipam.allocate_out_of(&wants, "n/p (c)", "n/p");
     let gives = async {
         tokio::task::yield_now().await;
         ipam.observe(Some(("1", &listed("red", "10.0.0.4/32"))));
     };
-    let (pair, ()) = tokio::join!(waits, gives);
+    let (pair, ()) = tokio::join!(asks, gives);
     assert_eq!(pair.unwrap().ipv4, Some("10.0.0.4".parse().unwrap()));
 
     // The pod goes; what is given back is written down first, and the next agent knows of it.

@@ -136,7 +136,9 @@ impl Reading {
             Event::Deleted(key) => self.forget(name(&key)),
             Event::Synced => {
                 let held = self.choice.endpoints_listed();
-                held.into_iter().for_each(|name| self.forget(name));
+                for name in held {
+                    self.forget(name);
+                }
             }
         }
     }
@@ -144,7 +146,9 @@ impl Reading {
     fn look(&mut self) {
         let now = self.start.elapsed();
         let expired = self.choice.expired(now);
-        expired.into_iter().for_each(|name| self.forget(name));
+        for name in expired {
+            self.forget(name);
+        }
         if self.endpoints.is_none() {
             return;
         }

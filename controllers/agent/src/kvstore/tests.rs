@@ -101,7 +101,7 @@ async fn nodes_and_addresses_are_told_and_read() {
     let (nodes, endpoints) = (Nodes::default(), Endpoints::default());
     nodes.set_local_for_test(local(1));
     let kvstore = kvstore(&etcd, "kvstore", 1);
-    let (feed, mut fed) = mpsc::channel(64);
+    let (feed, mut told) = mpsc::channel(64);
     let stop = CancellationToken::new();
     let running =
         tokio::spawn(kvstore.clone().run(endpoints.clone(), nodes, Some(feed), stop.clone()));
@@ -118,7 +118,7 @@ async fn nodes_and_addresses_are_told_and_read() {
     eventually(|| value(&client, &node)).await;
 
     kvstore.wait_listed().await;
-    let words = fed.recv().await.unwrap();
+    let words = told.recv().await.unwrap();
     let name: Arc<str> = "kvstore/10.0.2.5".into();
     assert!(
         matches!(&words[0], Fed::Entry { name: said, endpoint, .. }
@@ -139,7 +139,7 @@ async fn nodes_and_addresses_are_told_and_read() {
     assert_eq!((said.id, said.host_ip.as_str(), said.pod.as_str()), (65_601, "172.18.0.1", "web"));
     client.delete(&keys::ip("10.0.2.5/32".parse().unwrap())).await.unwrap();
     let gone = async {
-        while let Some(words) = fed.recv().await {
+        while let Some(words) = told.recv().await {
             if words.contains(&Fed::Gone(Arc::clone(&name))) {
                 return;
             }

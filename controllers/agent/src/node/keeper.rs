@@ -166,11 +166,11 @@ impl Keeper {
         let mut patch = write(wish.as_ref());
         let mut later = None;
         // What nobody waits for may be written along, or waits for its time.
-        if let Some(wish) = wish.as_ref().filter(|wish| !time && !wish.urgent) {
-            if write(None).is_none() {
-                later = wait.filter(|_| wish.later || patch.is_some());
-                patch = None;
-            }
+        if let Some(wish) = wish.as_ref().filter(|wish| !time && !wish.urgent)
+            && write(None).is_none()
+        {
+            later = wait.filter(|_| wish.later || patch.is_some());
+            patch = None;
         }
         if let Some(write) = patch {
             self.write(write).await?;

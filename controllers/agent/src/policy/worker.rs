@@ -532,7 +532,6 @@ impl Worker {
             endpoints: self.endpoints.iter().map(|(id, realized)| realized.view(*id)).collect(),
             policies: self.policies_shown.clone(),
             faults: self.faults.iter().map(|(id, fault)| (id.to_string(), fault.clone())).collect(),
-            selectors: self.repository.selector_count(),
         };
         self.enforcer.0.view.send_replace(Arc::new(view));
     }

@@ -20,7 +20,7 @@ pub(in super::super) async fn log(
 ) -> Response {
     let endpoint = match find(&parts, &id) {
         Ok(endpoint) => endpoint,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let states = parts.endpoints.log(endpoint.id);
     let entry = |(moment, state): &(std::time::SystemTime, EndpointState)| {
@@ -51,7 +51,7 @@ pub(in super::super) async fn healthz(
 ) -> Response {
     let endpoint = match find(&parts, &id) {
         Ok(endpoint) => endpoint,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let view = parts.enforcer.view().borrow().clone();
     let policy = view.endpoints.iter().find(|policy| policy.id == endpoint.id);
@@ -70,9 +70,8 @@ fn health(state: EndpointState, policy: Option<&EndpointView>) -> Value {
     let gone = matches!(state, EndpointState::Disconnecting | EndpointState::Disconnected);
     let enforced = match policy {
         Some(policy) if policy.error.is_some() => "Failure",
-        Some(_) => base,
         None if base == "OK" => "Pending",
-        None => base,
+        _ => base,
     };
     let overall = if base == "OK" { enforced } else { base };
     json!({"overallHealth": overall, "bpf": base, "policy": enforced, "connected": !gone})
@@ -84,7 +83,7 @@ pub(in super::super) async fn get_labels(
 ) -> Response {
     let endpoint = match find(&parts, &id) {
         Ok(endpoint) => endpoint,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let relevant = labels(&endpoint.labels);
     // Kubernetes' labels that make no identity.

@@ -37,7 +37,7 @@ pub(in super::super) async fn explain(
     let mut sides = Vec::new();
     for text in [&asked.from, &asked.to] {
         match party(&parts, text).await {
-            Ok(party) => sides.push(party),
+            Ok(side) => sides.push(side),
             Err(answer) => return answer,
         }
     }
@@ -162,8 +162,11 @@ async fn party(parts: &Parts, text: &str) -> Result<Party, Response> {
 fn of_address(parts: &Parts, address: IpAddr) -> Party {
     let local = parts.endpoints.list();
     if let Some(local) = local.iter().find(|one| one.addresses().any(|own| own == address)) {
-        let ports = crate::policy::named_ports(local);
-        return Party { identity: local.identity, address: Some(address), ports };
+        return Party {
+            identity: local.identity,
+            address: Some(address),
+            ports: crate::policy::named_ports(local),
+        };
     }
     let whole = if address.is_ipv4() { 32 } else { 128 };
     let entries = parts.ipcache.entries();

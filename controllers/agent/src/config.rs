@@ -149,6 +149,9 @@ pub struct Settings {
     pub datapath: NodeConfig,
     /// The node itself has policy.
     pub host_firewall: bool,
+    /// The devices on which it counts, a trailing `+` for all that begin so; none means those with
+    /// the node's addresses.
+    pub guarded_devices: Vec<String>,
     /// An endpoint whose policy does not fit into its map exchanges nothing.
     pub lockdown: bool,
     /// How often expired connections are collected.
@@ -186,6 +189,7 @@ impl Settings {
             map_sizes: map_sizes::read(flags)?,
             datapath: datapath::read(flags, cluster_id, node.tunnel_port)?,
             host_firewall: flags.bool("enable-host-firewall"),
+            guarded_devices: flags.strings("devices").to_vec(),
             lockdown: flags.bool("enable-endpoint-lockdown-on-policy-overflow"),
             conntrack: Pace::read(flags),
             state_dir: path(flags, "state-dir")?,
@@ -238,7 +242,10 @@ fn policy(flags: &Flags) -> Result<cilia_policy::Config, Error> {
         // Rules for layer 7 are not enforced: they let nothing through.
         l7_proxy: flags.bool("enable-l7-proxy"),
         host_firewall: flags.bool("enable-host-firewall"),
-        cidrs_match_nodes: flags.strings("policy-cidr-match-mode").iter().any(|mode| mode == "nodes"),
+        cidrs_match_nodes: flags
+            .strings("policy-cidr-match-mode")
+            .iter()
+            .any(|mode| mode == "nodes"),
         ipv6_only: !flags.bool("enable-ipv4") && flags.bool("enable-ipv6"),
     })
 }

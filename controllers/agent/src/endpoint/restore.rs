@@ -146,7 +146,8 @@ impl Lifecycle {
                 parts.datapath.detach_endpoint(&name).map_err(failed("detach programs"))?;
             }
         }
-        let ids: HashSet<u16> = endpoints.iter().map(|endpoint| endpoint.id).collect();
+        let mut ids: HashSet<u16> = endpoints.iter().map(|endpoint| endpoint.id).collect();
+        ids.extend(parts.enforcer.host());
         for id in parts.datapath.policies().map_err(failed("list policies"))? {
             if !ids.contains(&id) {
                 parts.datapath.remove_policy(id).map_err(failed("remove policy"))?;

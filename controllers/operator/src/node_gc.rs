@@ -128,7 +128,7 @@ impl Collector {
             uid: Some(node.uid.clone()),
             ..ObjectReference::default()
         };
-        let note = format!("its Kubernetes node has been gone for at least {:?}", self.interval);
-        self.events.about(about, EventType::Normal, "NodeCollected", note);
+        let text = format!("its Kubernetes node has been gone for at least {:?}", self.interval);
+        self.events.about(about, EventType::Normal, "NodeCollected", text);
     }
 }

@@ -147,11 +147,11 @@ impl Reconciler {
         let node = api.patch(name, &params, &patch).await.map_err(failed)?;
         let key = &self.taint_key;
         if effect == Effect::AddTaint {
-            let note = format!("no Cilium agent serves this node: taint {key} keeps new pods away");
-            self.events.warning(&node, "CiliumAgentNotReady", note);
+            let text = format!("no Cilium agent serves this node: taint {key} keeps new pods away");
+            self.events.warning(&node, "CiliumAgentNotReady", text);
         } else {
-            let note = format!("the Cilium agent serves: taint {key} is removed");
-            self.events.normal(&node, "CiliumAgentReady", note);
+            let text = format!("the Cilium agent serves: taint {key} is removed");
+            self.events.normal(&node, "CiliumAgentReady", text);
         }
         Ok(())
     }

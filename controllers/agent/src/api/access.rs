@@ -13,7 +13,7 @@ const DENIED: &str = "This API is administratively disabled. Contact your admini
      enable-cilium-api-server-access does not name it.\n";
 
 /// Every operation by its name in the list of allowed ones.
-const OPERATIONS: [&str; 39] = [
+const OPERATIONS: [&str; 41] = [
     "DeleteEndpoint",
     "DeleteEndpointID",
     "GetBgpPeers",
@@ -45,6 +45,7 @@ const OPERATIONS: [&str; 39] = [
     "GetMonitor",
     "GetNodeIds",
     "GetPolicy",
+    "GetPolicyExplain",
     "GetPolicySelectors",
     "GetPrefilter",
     "GetService",
@@ -52,6 +53,7 @@ const OPERATIONS: [&str; 39] = [
     "PatchEndpointID",
     "PatchEndpointIDConfig",
     "PatchEndpointIDLabels",
+    "PostPolicyDiff",
     "PutEndpointID",
 ];
 

@@ -1,17 +1,23 @@
-//! What policies refer to, on a real API server: blocks of addresses, groups and services.
+//! What policies refer to, on a real API server: blocks, groups, services, nodes, the API server; and the
+//! node's own policy.
 
-use cilia_crds::CiliumCidrGroup;
+use std::collections::BTreeMap;
+
+use cilia_crds::{
+    CiliumCidrGroup, CiliumClusterwideNetworkPolicy, CiliumEndpointSlice, CiliumIdentity,
+};
 use cilia_loader::PolicyKey;
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::DeleteParams;
-use serde_json::json;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use serde_json::{Value, json};
 
-use super::Settings;
-use super::test_agent::{Agent, TCP, create, ip, policy, web};
+use super::test_agent::{Agent, TCP, create, identity, ip, policy, slice, web};
+use super::{Settings, host};
 use crate::device::testing::{BpfFs, in_private_node};
 
 impl Agent {
@@ -38,6 +44,25 @@ impl Agent {
     fn ipcached(&self, address: &str) -> Option<u32> {
         self.address(address).map(|entry| entry.identity)
     }
+}
+
+/// The definition of `ClusterNetworkPolicy`, as far as a test needs it.
+fn cluster_policies() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "metadata": {
+            "name": "clusternetworkpolicies.policy.networking.k8s.io",
+            // The API server asks for it in groups of Kubernetes' own.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"},
+        },
+        "spec": {
+            "group": "policy.networking.k8s.io",
+            "scope": "Cluster",
+            "names": {"plural": "clusternetworkpolicies", "kind": "ClusterNetworkPolicy"},
+            "versions": [{"name": "v1beta1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
 }
 
 #[test]
@@ -95,6 +120,67 @@ fn maps_follow_what_policies_refer_to() {
         agent.reaches("198.51.100.9", Some(5432)).await;
         agent.policies().delete("refers", &DeleteParams::default()).await.unwrap();
         agent.is_behind("198.51.100.9", None).await;
+
+        // The API server, as its own service names it, is an entity whatever its address.
+        let spec = json!({"endpointSelector": app, "egress": [{"toEntities": ["kube-apiserver"]}]});
+        create(&agent.policies(), policy("api", &spec)).await;
+        let known = slices.get("kubernetes").await.unwrap();
+        agent.reaches(&known.endpoints.unwrap()[0].addresses[0], None).await;
+        // One that moves onto a node is that node's.
+        let node = json!({"metadata": {"name": "kubernetes-2", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.2"]}], "ports": []});
+        create(&slices, node).await;
+        agent.reaches("192.0.2.2", None).await;
+        assert_eq!(agent.ipcached("192.0.2.2"), Some(7));
+        agent.policies().delete("api", &DeleteParams::default()).await.unwrap();
+
+        // The node's own policy has a map of its own; nobody else's changes.
+        let pods = slice("a", &[("10.0.1.5", 5000)]);
+        create::<CiliumEndpointSlice>(&Api::all(client()), pods).await;
+        create::<CiliumIdentity>(&Api::all(client()), identity(5000, "client")).await;
+        let before = agent.map();
+        let spec = json!({"nodeSelector": {}, "ingressDeny": [{"fromEndpoints": [
+            {"matchLabels": {"app": "client", "io.kubernetes.pod.namespace": "default"}}]}]});
+        let clusterwide: Api<CiliumClusterwideNetworkPolicy> = Api::all(client());
+        create(&clusterwide, json!({"metadata": {"name": "nodes"}, "spec": spec})).await;
+        eventually(|| {
+            let map = agent.datapath.policy(host::ENDPOINT).unwrap().entries().unwrap();
+            let map: BTreeMap<_, _> =
+                map.into_iter().map(|(key, entry)| (key, entry.deny)).collect();
+            let denied = map.get(&PolicyKey::all(5000, false)) == Some(&true);
+            std::future::ready(if denied { Ok(()) } else { Err(map) })
+        })
+        .await;
+        assert_eq!(agent.map(), before);
+
+        // A kind that the cluster learns of later.
+        let definition: Api<CustomResourceDefinition> = Api::all(client());
+        create(&definition, cluster_policies()).await;
+        let cluster: Api<DynamicObject> =
+            Api::all_with(client(), &ApiResource::erase::<cilia_policy::ClusterNetworkPolicy>(&()));
+        let object = json!({"apiVersion": "policy.networking.k8s.io/v1beta1", "kind": "ClusterNetworkPolicy",
+            "metadata": {"name": "admin"}, "spec": {"tier": "Admin", "priority": 1,
+            "subject": {"pods": {"namespaceSelector": {}, "podSelector": app}},
+            "ingress": [{"name": "no", "action": "Deny", "from": [{"pods": {"namespaceSelector": {},
+                "podSelector": {"matchLabels": {"app": "client"}}}}]}]}});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        eventually(async || {
+            let made = cluster.create(&PostParams::default(), &object).await;
+            made.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+        eventually(|| {
+            let denied = agent.map().get(&PolicyKey::all(5000, false)) == Some(&true);
+            std::future::ready(if denied { Ok(()) } else { Err(agent.map()) })
+        })
+        .await;
+
+        // Every entry says which rule it is of.
+        let entries = agent.datapath.policy(super::test_agent::WEB).unwrap().entries().unwrap();
+        let entry = entries.iter().find(|(key, _)| *key == PolicyKey::all(5000, false)).unwrap();
+        let cookie = entry.1.cookie;
+        let asked = agent.enforcer.ask(move |rules| rules.origins(cookie)[0].policy.to_string());
+        assert_eq!(asked.await.as_deref(), Some("ClusterNetworkPolicy admin"));
         agent.token.cancel();
     });
 }

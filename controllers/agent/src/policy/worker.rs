@@ -273,7 +273,12 @@ impl Worker {
                 .collect()
         });
         self.identities_version = Some(version);
+        // Which labels this node has, and whether it runs the API server, is said with the nodes.
+        let own = self.nodes.values().any(|node| node.own);
         for (identity, labels) in changed {
+            if own && identity == NumericIdentity::HOST {
+                continue;
+            }
             if let Some(labels) = labels {
                 if self.known.get(&identity).is_none_or(|known| *known != labels) {
                     self.repository.set_identity(identity, labels.clone());

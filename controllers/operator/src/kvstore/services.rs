@@ -85,7 +85,9 @@ pub(super) async fn run(context: &Context, client: &Client) {
     let mut watched = client.watch(&prefix);
     let repair = async {
         while let Some(events) = watched.next().await {
-            events.iter().for_each(|event| mirror.seen(event));
+            for event in &events {
+                mirror.seen(event);
+            }
         }
     };
     tokio::select! {

@@ -31,9 +31,10 @@ pub(super) struct PoolState {
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape that a store asks for")]
 pub(super) fn spec_of(pool: CiliumPodIpPool) -> Option<PoolState> {
+    let uid = pool.uid().unwrap_or_default();
     // Which pods a pool is for is the agents' business.
-    let spec = PodIpPoolSpec { pod_selector: None, namespace_selector: None, ..pool.spec.clone() };
-    Some(PoolState { uid: pool.uid().unwrap_or_default(), spec })
+    let spec = PodIpPoolSpec { pod_selector: None, namespace_selector: None, ..pool.spec };
+    Some(PoolState { uid, spec })
 }
 
 pub(super) struct Pools {

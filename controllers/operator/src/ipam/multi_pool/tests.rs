@@ -98,9 +98,9 @@ async fn nodes_get_ranges_of_pools() {
     let events: Api<Event> = Api::all(trial.client.clone());
     eventually(|| async {
         let all = events.list(&ListParams::default()).await.expect("list events").items;
-        let notes: Vec<String> = all.into_iter().filter_map(|event| event.message).collect();
-        let told = notes.iter().any(|note| note.contains("10.9.0.1/32 (node c, from pool red)"));
-        if told { Ok(()) } else { Err(notes) }
+        let messages: Vec<String> = all.into_iter().filter_map(|event| event.message).collect();
+        let told = messages.iter().any(|note| note.contains("10.9.0.1/32 (node c, from pool red)"));
+        if told { Ok(()) } else { Err(messages) }
     })
     .await;
     let mut red = blue.clone();

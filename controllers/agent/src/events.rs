@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use flows::{Flow, Seen};
 pub use packet::Summary;
-pub use text::line;
+pub use text::{action, line, matched};
 
 /// Events that a listener may be behind.
 const BACKLOG: usize = 8192;

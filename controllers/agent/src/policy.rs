@@ -12,11 +12,13 @@ mod realize;
 mod references;
 #[cfg(test)]
 mod test_agent;
+mod trouble;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cilia_crds::NumericIdentity;
+use cilia_crds::{Labels, NumericIdentity};
 use cilia_loader::Datapath;
 use cilia_policy::{Config, Repository};
 use kube::Client;
@@ -33,12 +35,16 @@ use crate::readiness::Readiness;
 pub use feed::Kinds;
 pub use realize::named_ports;
 use realize::{Order, Subject};
+pub use trouble::Trouble;
 
 /// The gate that opens once the maps are right.
 pub const GATE: &str = "policy";
 
+/// A map with this part of its room taken is nearly full: nine tenths.
+const NEARLY: (usize, usize) = (9, 10);
+
 /// Why an endpoint's policy isn't in place.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The endpoint has no identity, so nothing can be said about it.
     #[error("realize policy of endpoint {id}: it has no identity yet")]
@@ -128,6 +134,8 @@ pub struct View {
     pub policies: Arc<[PolicyView]>,
     /// Policies that can't be used, with the fault.
     pub faults: Vec<(String, String)>,
+    /// The labels of identities that only this node knows: of prefixes, of nodes, and its own.
+    pub local: Arc<BTreeMap<NumericIdentity, Arc<Labels>>>,
 }
 
 /// What is in place for an endpoint.

@@ -54,7 +54,7 @@ pub use fit::Fit;
 pub use knp::kubernetes;
 pub use lenient::Lenient;
 pub use manifests::{Manifests, PodMeta};
-pub use map::{Difference, EndpointPolicy, PolicyEntry, PolicyKey, Verdict};
+pub use map::{Difference, EndpointPolicy, PolicyEntry, PolicyKey, Verdict, WEAK};
 pub use names::{ClusterPorts, NamedPorts, PortName};
 pub use nodes::Node;
 pub use origin::Origin;

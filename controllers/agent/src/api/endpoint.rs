@@ -10,6 +10,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use cilia_crds::NumericIdentity;
 use serde_json::{Value, json};
 
 pub(super) use detail::{get_labels, healthz, log};
@@ -17,8 +18,8 @@ pub(super) use id::Id;
 
 use super::query::{Pairs, bad_request, words};
 use super::{Parts, not_found};
-use crate::endpoint::LocalEndpoint;
-use crate::policy::EndpointView;
+use crate::endpoint::{EndpointState, LocalEndpoint};
+use crate::policy::{EndpointView, View};
 
 pub(super) async fn list(
     State(parts): State<Arc<Parts>>,
@@ -40,11 +41,14 @@ pub(super) async fn list(
         }
     };
     let global = parts.config.bool("policy-audit-mode");
-    let shown: Vec<Value> = endpoints
+    let mut shown: Vec<Value> = endpoints
         .iter()
         .filter(has)
         .map(|endpoint| show(endpoint, policies.get(&endpoint.id).copied(), global))
         .collect();
+    let host = host(&parts, &view, global)
+        .filter(|(labels, _)| wanted.iter().all(|label| labels.contains(label)));
+    shown.extend(host.map(|(_, host)| host));
     if shown.is_empty() && !wanted.is_empty() {
         return not_found("no endpoint of this node has all of these labels".into());
     }
@@ -72,13 +76,18 @@ fn wanted_labels(query: &Pairs, body: &Bytes) -> Result<Vec<String>, String> {
 }
 
 pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>) -> Response {
+    let view = parts.enforcer.view().borrow().clone();
+    let global = parts.config.bool("policy-audit-mode");
+    if parts.enforcer.host().is_some_and(|host| Id::parse(&id) == Ok(Id::Number(host)))
+        && let Some((_, host)) = host(&parts, &view, global)
+    {
+        return Json(host).into_response();
+    }
     let endpoint = match find(&parts, &id) {
         Ok(endpoint) => endpoint,
         Err(answer) => return *answer,
     };
-    let view = parts.enforcer.view().borrow().clone();
     let policy = view.endpoints.iter().find(|policy| policy.id == endpoint.id);
-    let global = parts.config.bool("policy-audit-mode");
     Json(show(&endpoint, policy, global)).into_response()
 }
 
@@ -109,8 +118,35 @@ pub(super) fn labels(labels: &cilia_crds::Labels) -> Vec<String> {
     shown
 }
 
-/// An endpoint, with what is in place for it; `global` if nothing is enforced on this node.
-fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -> Value {
+/// The node itself, with its labels, if it has policy.
+fn host(parts: &Parts, view: &View, global: bool) -> Option<(Vec<String>, Value)> {
+    let id = parts.enforcer.host()?;
+    let mut set = view.local.get(&NumericIdentity::HOST).map_or_else(
+        || cilia_crds::Labels::reserved("host"),
+        |labels| cilia_crds::Labels::clone(labels),
+    );
+    let node = parts.nodes.local();
+    for (key, value) in node.iter().flat_map(|node| &node.labels) {
+        set.insert("k8s", key, value);
+    }
+    let labels = labels(&set);
+    let policy = view.endpoints.iter().find(|policy| policy.id == id);
+    let state = if policy.is_some() { EndpointState::Ready } else { EndpointState::Creating };
+    let shown = json!({
+        "id": id,
+        "status": {
+            "identity": {"id": NumericIdentity::HOST.0, "labels": labels},
+            "labels": {"security-relevant": labels},
+            "networking": {"addressing": [{}]},
+            "policy": {"realized": realized(policy, global)},
+            "state": state,
+        },
+    });
+    Some((labels, shown))
+}
+
+/// What is in place for an endpoint; `global` if nothing is enforced on this node.
+fn realized(policy: Option<&EndpointView>, global: bool) -> Value {
     let enabled = match policy.map(|policy| (policy.ingress, policy.egress)) {
         Some((true, true)) => "both",
         Some((true, false)) => "ingress",
@@ -123,6 +159,20 @@ fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -
         "both" | "ingress" | "egress" if audited => format!("audit-{enabled}"),
         other => other.to_owned(),
     };
+    json!({
+        "id": policy.map(|policy| policy.identity.0),
+        "policy-enabled": enabled,
+        "policy-revision": policy.map(|policy| policy.revision),
+        "map-entries": policy.map(|policy| policy.entries),
+        "map-entries-needed": policy.map(|policy| policy.needed),
+        "map-entries-max": policy.map(|policy| policy.most),
+        "audit": policy.is_some_and(|policy| policy.audit),
+        "error": policy.and_then(|policy| policy.error.clone()),
+    })
+}
+
+/// An endpoint, with what is in place for it.
+fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -> Value {
     let names: Vec<Value> = endpoint
         .named_ports
         .iter()
@@ -152,18 +202,7 @@ fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -
                 "interface-name": endpoint.host_device,
                 "mac": endpoint.mac.to_string(),
             },
-            "policy": {
-                "realized": {
-                    "id": policy.map(|policy| policy.identity.0),
-                    "policy-enabled": enabled,
-                    "policy-revision": policy.map(|policy| policy.revision),
-                    "map-entries": policy.map(|policy| policy.entries),
-                    "map-entries-needed": policy.map(|policy| policy.needed),
-                    "map-entries-max": policy.map(|policy| policy.most),
-                    "audit": policy.is_some_and(|policy| policy.audit),
-                    "error": policy.and_then(|policy| policy.error.clone()),
-                },
-            },
+            "policy": {"realized": realized(policy, global)},
             "state": endpoint.state,
         },
     })

@@ -25,7 +25,7 @@ pub(super) async fn list(State(parts): State<Arc<Parts>>, Query(query): Query<Pa
             (other, _) => return bad_request(format!("{other:?} is not asked of identities")),
         }
     }
-    let identities = parts.identities.snapshot();
+    let identities = known(&parts);
     let all = identities.iter().map(|(id, set)| show(*id, set));
     let has = |identity: &Value| {
         let of = identity["labels"].as_array().map_or(&[][..], Vec::as_slice);
@@ -38,12 +38,23 @@ pub(super) async fn list(State(parts): State<Arc<Parts>>, Query(query): Query<Pa
     Json(found).into_response()
 }
 
+/// Every identity: the cluster's, and those that only this node knows.
+fn known(parts: &Parts) -> BTreeMap<NumericIdentity, Arc<Labels>> {
+    let mut all = BTreeMap::clone(&parts.identities.snapshot());
+    let local = Arc::clone(&parts.enforcer.view().borrow().local);
+    all.extend(local.iter().map(|(number, set)| (*number, Arc::clone(set))));
+    all
+}
+
 pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>) -> Response {
     let Ok(number) = id.parse() else {
         return bad_request(format!("{id:?} is not the number of an identity"));
     };
-    match parts.identities.labels(NumericIdentity(number)) {
-        Some(set) => Json(show(NumericIdentity(number), &set)).into_response(),
+    let number = NumericIdentity(number);
+    let here = parts.enforcer.view().borrow().local.get(&number).cloned();
+    let set = here.or_else(|| parts.identities.labels(number).map(Arc::new));
+    match set {
+        Some(set) => Json(show(number, &set)).into_response(),
         None => not_found(format!("no identity {number}")),
     }
 }

@@ -3,6 +3,7 @@
 //! A listener that reads slowly holds up nobody: the connection to it fills, and what it can't be
 //! told in time is counted and left out.
 
+mod rules;
 mod wanted;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use cilia_loader::{Direction, Event as Datapath};
+use cilia_policy::Origin;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -23,7 +25,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::query::{Pairs, bad_request, hex};
 use super::{Parts, status};
-use crate::events::{Event, line};
+use crate::events::{Event, action, line, matched};
+use rules::Rules;
 use wanted::Wanted;
 
 /// Who may listen at the same time: each costs the agent a bit for every event.
@@ -65,17 +68,24 @@ pub(super) async fn get(
     let events = parts.bus.subscribe();
     let start = json!({"type": "start", "line": status::listening()});
     let first = stream::once(std::future::ready(Ok(Bytes::from(format!("{start}\n")))));
-    let state = (events, wanted, parts, place);
-    let lines = stream::unfold(state, |(mut events, wanted, parts, place)| async move {
+    let rules = Rules::new(parts.enforcer.clone());
+    let state = (events, wanted, parts, rules, place);
+    let lines = stream::unfold(state, |(mut events, wanted, parts, mut rules, place)| async move {
         loop {
             let value = match events.recv().await {
-                Ok(event) if wanted.wants(&event, &parts.endpoints) => show(&event, &wanted),
+                Ok(event) if wanted.wants(&event, &parts.endpoints) => {
+                    let rules = rules.of(&event).await;
+                    show(&event, &wanted, &rules)
+                }
                 Ok(_) => continue,
                 Err(RecvError::Lagged(count)) => json!({"type": "lost", "count": count}),
                 Err(RecvError::Closed) => return None,
             };
             let line = Bytes::from(format!("{value}\n"));
-            return Some((Ok::<_, std::convert::Infallible>(line), (events, wanted, parts, place)));
+            return Some((
+                Ok::<_, std::convert::Infallible>(line),
+                (events, wanted, parts, rules, place),
+            ));
         }
     });
     let body = Body::from_stream(first.chain(lines));
@@ -87,7 +97,7 @@ pub(super) fn time(moment: SystemTime) -> String {
     Timestamp::try_from(moment).map(|moment| format!("{moment:.3}")).unwrap_or_default()
 }
 
-fn show(event: &Event, wanted: &Wanted) -> Value {
+fn show(event: &Event, wanted: &Wanted, rules: &[Arc<Origin>]) -> Value {
     let seconds = event.time.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
     let (mut shown, packet) = match &event.what {
         Datapath::Drop(drop) => {
@@ -108,9 +118,10 @@ fn show(event: &Event, wanted: &Wanted) -> Value {
             let shown = json!({"type": "policy-verdict", "source": verdict.packet.endpoint,
                 "remoteIdentity": verdict.remote_identity,
                 "direction": if verdict.direction == Direction::Ingress { "ingress" } else { "egress" },
-                "action": if verdict.denied.is_some() { "deny" } else { "allow" },
+                "action": action(verdict),
                 "reason": verdict.denied, "reasonText": verdict.reason_text(), "audited": verdict.audited,
-                "proto": verdict.proto, "port": verdict.port, "cookie": verdict.cookie});
+                "proto": verdict.proto, "port": verdict.port, "cookie": verdict.cookie, "match": matched(verdict.matched),
+                "rules": rules::show(rules)});
             (shown, &verdict.packet)
         }
     };
@@ -121,6 +132,6 @@ fn show(event: &Event, wanted: &Wanted) -> Value {
     shown["time"] = json!(seconds);
     shown["summary"] = json!(event.summary.as_ref().map(ToString::to_string));
     shown["packet"] = json!(event.summary);
-    shown["line"] = json!(line(event, wanted.numeric));
+    shown["line"] = json!(line(event, wanted.numeric, rules));
     shown
 }

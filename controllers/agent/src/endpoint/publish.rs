@@ -12,8 +12,9 @@ use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Precond
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::status::{Takeover, object, takeover};
+use super::status::{Takeover, object, takeover, tell};
 use super::{Error, LocalEndpoint, PodKey};
+use crate::policy::Trouble;
 
 /// Writes `CiliumEndpoint`s.
 pub(super) struct Publisher {
@@ -41,12 +42,14 @@ struct Shown {
 }
 
 /// Where an endpoint is, for others.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     /// The node's address that others send to.
     pub(super) node: &'a str,
     /// Every address of the node.
     pub(super) addresses: &'a [String],
+    /// What is wrong with its policy.
+    pub(super) trouble: Option<Trouble>,
     /// The node's address that the pod says it is on.
     pub(super) pod_host: Option<&'a str>,
 }
@@ -63,7 +66,10 @@ impl Publisher {
         place: &Place<'_>,
     ) -> Result<String, Error> {
         let key = endpoint.key();
-        let wanted = object(endpoint, place.node);
+        let mut wanted = object(endpoint, place.node);
+        if let (Some(trouble), Some(status)) = (place.trouble, &mut wanted.status) {
+            tell(status, trouble);
+        }
         let known = self.published().get(&key).cloned();
         let of_pod = |known: &Published| known.pod == endpoint.object_uid;
         if let Some(Published { uid, shown: Some(known), .. }) = known.filter(of_pod) {

@@ -7,6 +7,7 @@ use kube::api::{DeleteParams, PostParams};
 use super::{Place, Publisher};
 use crate::endpoint::testing::{api_server, endpoint};
 use crate::endpoint::{Error, status};
+use crate::policy::Trouble;
 
 const NODE: &str = "192.0.2.1";
 
@@ -14,7 +15,7 @@ const NODE: &str = "192.0.2.1";
 async fn the_object_follows_its_endpoint() {
     let server = api_server().await;
     let addresses = [NODE.to_owned()];
-    let place = Place { node: NODE, addresses: &addresses, pod_host: Some(NODE) };
+    let place = Place { node: NODE, addresses: &addresses, trouble: None, pod_host: Some(NODE) };
     let api: Api<CiliumEndpoint> = Api::namespaced(server.client(), "default");
     let writes = async || {
         let of_agent =
@@ -42,6 +43,15 @@ async fn the_object_follows_its_endpoint() {
     assert_eq!(object.metadata.labels.unwrap()["tier"], "front");
     assert_eq!(object.status.unwrap().identity.unwrap().id, Some(4321));
     assert_eq!(writes().await.last(), Some(&("patch".into(), 200)));
+
+    // What is wrong with its policy is said for as long as it is so.
+    let full = Place { trouble: Some(Trouble::Overflow(256)), ..place };
+    publisher.publish(&web, &full).await.unwrap();
+    let told = api.get("web").await.unwrap().status.unwrap();
+    assert_eq!(told.health.unwrap().policy.as_deref(), Some("Failure"));
+    assert!(told.log[0].message.as_ref().unwrap().contains("bpf-policy-map-max"), "{:?}", told.log);
+    publisher.publish(&web, &place).await.unwrap();
+    assert_eq!(api.get("web").await.unwrap().status, Some(status::status(&web, NODE)));
 
     // Somebody deletes it; the next change makes it again.
     api.delete("web", &DeleteParams::default()).await.unwrap();

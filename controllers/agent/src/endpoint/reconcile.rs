@@ -1,6 +1,7 @@
 //! Keeps endpoints right while they live: their identity follows the labels of pod and namespace,
 //! their object follows them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::attach::Inner;
 use super::pods::{Change, PodFacts};
 use super::publish::Place;
 use super::{EndpointState, Error, Lifecycle, LocalEndpoint, PodKey};
+use crate::policy::Trouble;
 
 /// Endpoints that are looked at at the same time.
 const WORKERS: usize = 16;
@@ -56,6 +58,8 @@ impl Lifecycle {
         let Inner { parts, queue, .. } = &*self.0;
         let mut identities = parts.identities.subscribe();
         let mut unlisted = parts.ipcache.unlisted();
+        let mut policies = parts.enforcer.view();
+        let mut troubled = HashMap::new();
         let follow = async {
             loop {
                 tokio::select! {
@@ -71,6 +75,11 @@ impl Lifecycle {
                         Err(_) => return,
                         Ok(()) => self.look_at(|endpoint| !self.identity_is_current(endpoint)),
                     },
+                    Ok(()) = policies.changed() => {
+                        let now = self.troubled();
+                        self.look_at(|endpoint| now.get(&endpoint.id) != troubled.get(&endpoint.id));
+                        troubled = now;
+                    }
                     address = unlisted.recv() => match address {
                         Err(RecvError::Closed) => return,
                         Err(RecvError::Lagged(_)) => self.publish_again(|_| true),
@@ -106,6 +115,12 @@ impl Lifecycle {
         }
     }
 
+    /// The endpoints whose policy is in trouble.
+    fn troubled(&self) -> HashMap<u16, Trouble> {
+        let view = self.0.parts.enforcer.view().borrow().clone();
+        view.endpoints.iter().filter_map(|one| Some((one.id, one.trouble()?))).collect()
+    }
+
     fn identity_is_current(&self, endpoint: &LocalEndpoint) -> bool {
         let identities = &self.0.parts.identities;
         endpoint.identity.is_some_and(|identity| identities.is_current(&endpoint.labels, identity))
@@ -138,6 +153,7 @@ impl Lifecycle {
         let place = Place {
             node: &node.address().map(|address| address.to_string()).unwrap_or_default(),
             addresses: &node.addresses().map(|address| address.to_string()).collect::<Vec<_>>(),
+            trouble: self.troubled().get(&endpoint.id).copied(),
             pod_host: facts.host_ip.as_deref(),
         };
         let uid = publisher.publish(&endpoint, &place).await?;
@@ -172,6 +188,7 @@ impl Lifecycle {
             .endpoints
             .get(endpoint.id)
             .filter(|present| present.attachment() == endpoint.attachment())
+            .filter(|present| present.state != EndpointState::Disconnecting)
         else {
             return Ok(Refreshed::Gone);
         };

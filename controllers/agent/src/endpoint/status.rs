@@ -1,12 +1,14 @@
 //! Decides what a `CiliumEndpoint` says, and whether one that exists may be taken over (crds.md 6).
 
 use cilia_crds::CiliumEndpoint;
+use cilia_crds::ciliumendpoint::diagnostics::{EndpointHealth, EndpointLogEntry};
 use cilia_crds::ciliumendpoint::networking::{AddressPair, EncryptionSpec, EndpointNetworking};
 use cilia_crds::ciliumendpoint::{EndpointIdentifiers, EndpointIdentity, EndpointStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 
 use super::{EndpointState, LocalEndpoint, PublishedPort};
+use crate::policy::Trouble;
 
 /// The object that stands for an endpoint, on a node of this address.
 pub fn object(endpoint: &LocalEndpoint, node: &str) -> CiliumEndpoint {
@@ -62,6 +64,22 @@ pub fn status(endpoint: &LocalEndpoint, node: &str) -> EndpointStatus {
             .filter(|account| !account.is_empty()),
         ..EndpointStatus::default()
     }
+}
+
+/// Adds to a status what is wrong with the endpoint's policy. While nothing is, nothing is said of it.
+pub fn tell(status: &mut EndpointStatus, trouble: Trouble) {
+    let health = Some(trouble.health().to_owned());
+    status.health = Some(Box::new(EndpointHealth {
+        bpf: Some("OK".to_owned()),
+        policy: health.clone(),
+        connected: Some(true),
+        overall_health: health.clone(),
+    }));
+    status.log.push(EndpointLogEntry {
+        code: health,
+        message: Some(trouble.to_string()),
+        ..EndpointLogEntry::default()
+    });
 }
 
 /// What passes by itself is not worth a write each.

@@ -1,13 +1,17 @@
 //! Writes events as lines, as `cilium monitor` does, so that habits and greps carry over.
 
+use std::sync::Arc;
+
 use cilia_crds::NumericIdentity;
-use cilia_loader::event::{Matched, TraceReason};
+use cilia_loader::event::{Matched, TraceReason, VerdictEvent};
 use cilia_loader::{Direction, Event as Datapath};
+use cilia_policy::Origin;
 
 use super::Event;
 
-/// The event's line; with numbers, or with the names of identities that have one.
-pub fn line(event: &Event, numeric: bool) -> String {
+/// The event's line; with numbers, or with the names of identities that have one. Behind what Cilium says of a
+/// verdict come the rules that made it.
+pub fn line(event: &Event, numeric: bool, rules: &[Arc<Origin>]) -> String {
     let identity = |number: u32| match NumericIdentity(number).reserved_name() {
         Some(name) if !numeric => name.to_owned(),
         _ => number.to_string(),
@@ -57,22 +61,37 @@ pub fn line(event: &Event, numeric: bool) -> String {
         Datapath::Verdict(verdict) => {
             let direction =
                 if verdict.direction == Direction::Ingress { "ingress" } else { "egress" };
-            let action = match (verdict.denied, verdict.audited) {
-                (_, true) => "audit",
-                (Some(_), false) => "deny",
-                (None, false) => "allow",
-            };
+            let action = action(verdict);
             format!(
                 "Policy verdict log: flow {:#x} local EP ID {}, remote ID {}, proto {}, {direction}, action {action}, \
-                 auth: disabled, match {}, {packet}",
+                 auth: disabled, match {}, {packet}{}",
                 verdict.packet.hash,
                 verdict.packet.endpoint,
                 identity(verdict.remote_identity),
                 verdict.proto,
                 matched(verdict.matched),
+                named(rules),
             )
         }
     }
+}
+
+/// What became of a packet, by Cilium's name.
+pub fn action(verdict: &VerdictEvent) -> &'static str {
+    match (verdict.denied, verdict.audited) {
+        (_, true) => "audit",
+        (Some(_), false) => "deny",
+        (None, false) => "allow",
+    }
+}
+
+/// The rules, each with what it wants logged.
+fn named(rules: &[Arc<Origin>]) -> String {
+    let one = |rule: &Arc<Origin>| {
+        let log = rule.log.as_ref().map(|log| format!(" log {log:?}")).unwrap_or_default();
+        format!("; {} {}{log}", rule.policy, rule.field)
+    };
+    rules.iter().map(one).collect()
 }
 
 /// The state of a connection, by Cilium's name.
@@ -87,7 +106,7 @@ fn state(reason: TraceReason) -> &'static str {
 }
 
 /// The kind of rule that matched, by Cilium's name.
-pub(crate) fn matched(matched: Matched) -> &'static str {
+pub fn matched(matched: Matched) -> &'static str {
     match matched {
         Matched::Nothing => "none",
         Matched::Identity => "L3-Only",

@@ -1,14 +1,15 @@
 //! Writes the policy maps: what is in each, what should be, and the smallest way from one to the other.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cilia_crds::{Labels, NumericIdentity};
 use cilia_loader::{Datapath, Policy as PolicyMap, PolicyEntry, PolicyKey, Table, converge};
-use cilia_policy::{EndpointPolicy, NamedPorts, Repository};
+use cilia_policy::{EndpointPolicy, Fit, NamedPorts, Repository};
 use tokio::sync::oneshot;
 
-use super::{EndpointView, Error};
+use super::{EndpointView, Error, NEARLY};
 use crate::endpoint::LocalEndpoint;
 
 /// What is asked of the task that owns the maps.
@@ -64,12 +65,21 @@ pub fn named_ports(endpoint: &LocalEndpoint) -> NamedPorts {
     endpoint.named_ports.iter().filter_map(port).collect()
 }
 
+/// What a map says, and in which form: with fewer entries, if it would have no room otherwise.
+#[derive(Debug)]
+struct Written {
+    policy: Arc<EndpointPolicy>,
+    form: Arc<EndpointPolicy>,
+}
+
 /// An endpoint and its map.
 #[derive(Debug)]
 pub(super) struct Realized {
     pub(super) subject: Subject,
     /// What the map holds, as far as this agent wrote it; nothing before the first time.
-    written: Option<Arc<EndpointPolicy>>,
+    written: Option<Written>,
+    /// How a policy was found to have room, so that it isn't sought again.
+    fitted: Option<(Arc<EndpointPolicy>, Fit)>,
     revision: u64,
     error: Option<String>,
     /// Entries that the policy takes, and that fit.
@@ -80,7 +90,16 @@ pub(super) struct Realized {
 
 impl Realized {
     pub(super) fn new(subject: Subject, audit: bool) -> Self {
-        Self { subject, written: None, revision: 0, error: None, needed: 0, most: 0, audit }
+        Self {
+            subject,
+            written: None,
+            fitted: None,
+            revision: 0,
+            error: None,
+            needed: 0,
+            most: 0,
+            audit,
+        }
     }
 
     /// Whether a map should be compared as a whole.
@@ -101,16 +120,41 @@ impl Realized {
             repository.set_identity(identity, labels.clone());
         }
         let wanted = repository.policy(identity, &self.subject.ports)?;
-        if self.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &wanted)) {
+        if self.written.as_ref().is_some_and(|written| Arc::ptr_eq(&written.policy, &wanted)) {
             self.revision = repository.revision();
             return None;
         }
-        Some(Plan { id, wanted, revision: repository.revision() })
+        let form = wanted.clone();
+        Some(Plan { id, wanted, form, revision: repository.revision() })
+    }
+
+    /// The form in which a policy has room in its map.
+    fn form(
+        &mut self,
+        id: u16,
+        wanted: &Arc<EndpointPolicy>,
+        most: usize,
+    ) -> Result<Arc<EndpointPolicy>, Error> {
+        let fit = match &self.fitted {
+            Some((policy, fit)) if Arc::ptr_eq(policy, wanted) => fit.clone(),
+            _ => wanted.fit(most),
+        };
+        self.fitted = Some((wanted.clone(), fit.clone()));
+        let (form, needed) = match fit {
+            Fit::Fits | Fit::Tight => (Some(wanted.clone()), wanted.len()),
+            Fit::Aggregated(form) => {
+                let needed = form.len();
+                (Some(form), needed)
+            }
+            Fit::Overflow { needed } => (None, needed),
+        };
+        self.measure(id, needed, most);
+        form.ok_or(Error::Overflow { id, entries: needed, most })
     }
 
     /// Takes note of how full the map gets, and says so while there still is room.
     fn measure(&mut self, id: u16, needed: usize, most: usize) {
-        let full = |needed: usize| needed * 10 >= most * 9;
+        let full = |needed: usize| needed * NEARLY.1 >= most * NEARLY.0;
         if full(needed) && !full(self.needed) {
             tracing::warn!(
                 endpoint = id,
@@ -124,8 +168,8 @@ impl Realized {
 
     pub(super) fn view(&self, id: u16) -> EndpointView {
         let (ingress, egress, entries) =
-            self.written.as_ref().map_or((false, false, 0), |policy| {
-                (policy.ingress.enforced, policy.egress.enforced, policy.len())
+            self.written.as_ref().map_or((false, false, 0), |Written { form, .. }| {
+                (form.ingress.enforced, form.egress.enforced, form.len())
             });
         EndpointView {
             id,
@@ -147,29 +191,36 @@ impl Realized {
 pub(super) struct Plan {
     pub(super) id: u16,
     wanted: Arc<EndpointPolicy>,
+    /// The form of it that is written.
+    form: Arc<EndpointPolicy>,
     revision: u64,
 }
 
 impl Plan {
     /// Writes what is new or different. What is gone stays until [`Plan::remove`].
-    pub(super) fn write(&self, realized: &mut Realized, datapath: &Datapath) -> Result<(), Error> {
+    pub(super) fn write(
+        &mut self,
+        realized: &mut Realized,
+        datapath: &Datapath,
+    ) -> Result<(), Error> {
         let id = self.id;
         let failed = |error: cilia_loader::Error| Error::Map { id, cause: error.to_string() };
         let map = datapath.policy(id).map_err(failed)?;
         let most = usize::try_from(map.max_entries()).unwrap_or(usize::MAX);
-        let entries = self.wanted.len();
-        realized.measure(id, entries, most);
-        if entries > most {
-            return Err(Error::Overflow { id, entries, most });
-        }
-        let Some(written) = &realized.written else { return self.write_over_unknown(&map) };
-        let difference = self.wanted.difference(written);
+        self.form = realized.form(id, &self.wanted, most)?;
+        let Some(Written { form: written, .. }) = &realized.written else {
+            return self.write_over_unknown(&map);
+        };
+        let mut difference = self.form.difference(written);
         if written.len() + difference.write.len() > most {
             // No room for both at once: the map is made right in one pass, removals first.
             for key in &difference.remove {
                 map.remove(&kernel_key(key)).map_err(failed)?;
             }
         }
+        difference
+            .write
+            .sort_by_key(|(key, entry)| order(key.proto != 0, key.port_prefix, entry.deny));
         for (key, entry) in &difference.write {
             map.upsert(&kernel_key(key), &kernel_entry(*entry)).map_err(failed)?;
         }
@@ -189,14 +240,17 @@ impl Plan {
                 map.remove(key).map_err(failed)?;
             }
         }
-        for (key, entry) in wanted.iter().filter(|(key, entry)| present.get(*key) != Some(*entry)) {
+        let fresh = wanted.iter().filter(|(key, entry)| present.get(*key) != Some(*entry));
+        let mut fresh: Vec<_> = fresh.collect();
+        fresh.sort_by_key(|(key, entry)| order(key.proto != 0, key.port_prefix, entry.deny));
+        for (key, entry) in fresh {
             map.upsert(key, entry).map_err(failed)?;
         }
         Ok(())
     }
 
     fn kernel_entries(&self) -> BTreeMap<PolicyKey, PolicyEntry> {
-        let entries = self.wanted.entries();
+        let entries = self.form.entries();
         entries.map(|(key, entry)| (kernel_key(&key), kernel_entry(entry))).collect()
     }
 
@@ -205,14 +259,14 @@ impl Plan {
         let id = self.id;
         let failed = |error: cilia_loader::Error| Error::Map { id, cause: error.to_string() };
         let map = datapath.policy(id).map_err(failed)?;
-        if let Some(written) = &realized.written {
-            for key in &self.wanted.difference(written).remove {
+        if let Some(Written { form: written, .. }) = &realized.written {
+            for key in &self.form.difference(written).remove {
                 map.remove(&kernel_key(key)).map_err(failed)?;
             }
         } else {
             converge(&map, &self.kernel_entries()).map_err(failed)?;
         }
-        realized.written = Some(self.wanted);
+        realized.written = Some(Written { policy: self.wanted, form: self.form });
         realized.revision = self.revision;
         realized.error = None;
         Ok(())
@@ -232,8 +286,8 @@ impl Plan {
         let failed = if let Error::Overflow { most, .. } = error {
             let most = if lockdown { 0 } else { *most };
             narrow(&map, &fitting(self.kernel_entries(), most))
-        } else if let Some(written) = &realized.written {
-            let gone = self.wanted.difference(written).remove;
+        } else if let Some(Written { form: written, .. }) = &realized.written {
+            let gone = self.form.difference(written).remove;
             gone.iter().try_for_each(|key| map.remove(&kernel_key(key)).map(drop))
         } else {
             Ok(())
@@ -274,6 +328,12 @@ fn narrow(
         }
     }
     converge(map, wanted).map(drop)
+}
+
+/// When an entry is written: the narrow before the broad that it is cut out of, and denials first. So
+/// nothing passes meanwhile that neither the old policy lets through nor the new one.
+fn order(of_protocol: bool, port_prefix: u8, deny: bool) -> (Reverse<(bool, u8)>, bool) {
+    (Reverse((of_protocol, port_prefix)), !deny)
 }
 
 fn kernel_key(key: &cilia_policy::PolicyKey) -> PolicyKey {

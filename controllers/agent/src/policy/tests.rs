@@ -145,8 +145,8 @@ fn maps_follow_policies_identities_and_slices() {
         agent.holds(&[OPEN[0], to(5000, 80), to(5001, 8080)]).await;
         agent.policies().delete("named", &DeleteParams::default()).await.unwrap();
         // What a slice said that is deleted would be held for a while.
-        let none = Patch::Merge(json!({"endpoints": []}));
-        slices.patch("named", &PatchParams::default(), &none).await.unwrap();
+        let emptied = Patch::Merge(json!({"endpoints": []}));
+        slices.patch("named", &PatchParams::default(), &emptied).await.unwrap();
         agent.holds(&OPEN).await;
         agent.is_behind("10.0.1.5", None).await;
 
@@ -159,8 +159,36 @@ fn maps_follow_policies_identities_and_slices() {
         create(&slices, slice("c", &[("10.0.1.6", 5000)])).await;
         agent.is_behind("10.0.1.6", Some((5000, Some("192.0.2.2")))).await;
         agent.is_behind("10.0.1.5", Some((5001, Some("192.0.2.2")))).await;
-        slices.patch("b", &PatchParams::default(), &none).await.unwrap();
+        slices.patch("b", &PatchParams::default(), &emptied).await.unwrap();
         agent.is_behind("10.0.1.5", None).await;
+
+        // More than the map holds is said with fewer entries, if it can be: ports one after the other.
+        let ports = |from: u16| {
+            let blocks = (0..8).map(|block| (0..40).map(move |port| from + 40 * block + port));
+            let port = |port: u16| json!({"port": port.to_string(), "protocol": "TCP"});
+            let blocks: Vec<Value> =
+                blocks.map(|block| json!({"ports": block.map(port).collect::<Vec<_>>()})).collect();
+            json!({"endpointSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"toPorts": blocks}]})
+        };
+        let said = |last: u16| {
+            let blocks = cilia_policy::l4::blocks(TCP, 1000, last).into_iter();
+            let key = |l4: cilia_policy::l4::L4| {
+                let (port, port_prefix) = (l4.port, l4.prefix);
+                (PolicyKey { identity: 0, egress: false, proto: TCP, port, port_prefix }, false)
+            };
+            blocks.map(key).chain([OPEN[1], HOST]).collect::<Vec<_>>()
+        };
+        create(&agent.policies(), policy("merged", &ports(1000))).await;
+        agent.holds(&said(1319)).await;
+        let (mut view, needed) = (agent.enforcer.view(), said(1319).len());
+        let told = view.wait_for(|view| view.endpoints[0].needed == needed).await.unwrap().clone();
+        assert_eq!(told.endpoints[0].error, None);
+        create(&agent.policies(), policy("more", &ports(1320))).await;
+        agent.holds(&said(1639)).await;
+        for name in ["merged", "more"] {
+            agent.policies().delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        agent.holds(&OPEN).await;
 
         // More than the map holds is refused and said; the endpoint keeps what it had.
         let many: Vec<Value> = (0..8).map(|block| {
@@ -204,6 +232,9 @@ fn maps_follow_policies_identities_and_slices() {
         assert_eq!(agent.shows("/v1/flows").await, json!([]));
 
         agent.enforcer.remove(WEB).await;
+        // No identity of the cluster's: with the endpoint nobody has it any more.
+        let known = agent.enforcer.ask(|rules| rules.labels(NumericIdentity(1234)).is_some());
+        assert_eq!(known.await, Some(false));
         assert_eq!(options(), []);
         assert_eq!(agent.datapath.policies().unwrap(), Vec::<u16>::new());
         agent.token.cancel();

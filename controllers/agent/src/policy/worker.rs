@@ -51,6 +51,8 @@ struct Worker {
     prefixes_settled: bool,
     policies_changed: bool,
     policies_shown: Arc<[PolicyView]>,
+    /// The revision for which the labels of local identities have been put together, and they.
+    local_shown: (Option<u64>, Arc<BTreeMap<NumericIdentity, Arc<Labels>>>),
     /// Kinds of policy that have not been listed yet.
     unlisted: usize,
     identities_listed: bool,
@@ -105,6 +107,7 @@ pub(super) async fn run(
         prefixes_settled: false,
         policies_changed: false,
         policies_shown: Arc::default(),
+        local_shown: (None, Arc::default()),
         unlisted,
         identities_listed: false,
         addresses_listed: false,
@@ -327,6 +330,7 @@ impl Worker {
             self.repository.set_node(name, None);
         }
         self.nodes = now;
+        self.local_shown.0 = None;
         self.repository.set_api_servers(&servers);
     }
 
@@ -378,7 +382,8 @@ impl Worker {
                     self.repository.set_identity(subject.identity, subject.labels.clone());
                 }
                 if let Some(realized) = self.endpoints.get_mut(&id) {
-                    realized.subject = subject;
+                    let before = std::mem::replace(&mut realized.subject, subject).identity;
+                    self.forget_stray(before);
                 } else {
                     let audit = self.audited.contains(&id);
                     self.endpoints.insert(id, Realized::new(subject, audit));
@@ -386,7 +391,9 @@ impl Worker {
                 self.waiting.extend(done.map(|done| (id, done)));
             }
             Order::Remove(id, done) => {
-                self.endpoints.remove(&id);
+                if let Some(gone) = self.endpoints.remove(&id) {
+                    self.forget_stray(gone.subject.identity);
+                }
                 self.audited.remove(&id);
                 if let Err(error) = self.datapath.remove_policy(id) {
                     tracing::warn!(%error, endpoint = id, "policy map not removed");
@@ -406,6 +413,14 @@ impl Worker {
                 self.repository.retain_subjects(|identity| local.contains(&identity));
             }
             Order::Restored => self.restored = true,
+        }
+    }
+
+    /// Forgets an identity that the cluster has given up, once no local endpoint has it any more.
+    fn forget_stray(&mut self, identity: NumericIdentity) {
+        let stray = identity.reserved_labels().is_none() && !self.known.contains_key(&identity);
+        if stray && self.endpoints.values().all(|one| one.subject.identity != identity) {
+            self.repository.remove_identity(identity);
         }
     }
 
@@ -440,6 +455,7 @@ impl Worker {
         if !self.prefixes_settled || prefixes != self.prefixes {
             self.prefixes_settled = ipcache.set_prefixes(prefixes.clone()).await;
             self.prefixes = prefixes;
+            self.local_shown.0 = None;
         }
         failures.append(&mut self.remove());
         if self.prefixes_settled && !self.failed {
@@ -455,7 +471,7 @@ impl Worker {
         self.failed |= !failures.is_empty();
         for (id, done) in self.waiting.drain(..) {
             // The one who asked may be gone: nothing to tell then.
-            let _ = done.send(failures.remove(&id).map_or(Ok(()), Err));
+            let _ = done.send(failures.get(&id).cloned().map_or(Ok(()), Err));
         }
         self.show();
     }
@@ -493,7 +509,7 @@ impl Worker {
     fn write(&mut self) -> BTreeMap<u16, Error> {
         let mut failures = BTreeMap::new();
         for (id, realized) in &mut self.endpoints {
-            let Some(plan) = realized.plan(*id, &mut self.repository) else { continue };
+            let Some(mut plan) = realized.plan(*id, &mut self.repository) else { continue };
             match plan.write(realized, &self.datapath) {
                 Ok(()) => self.plans.push(plan),
                 Err(error) => {
@@ -521,6 +537,21 @@ impl Worker {
         failures
     }
 
+    /// The labels of identities that only this node knows, put together anew where something changed.
+    fn local(&mut self) -> Arc<BTreeMap<NumericIdentity, Arc<Labels>>> {
+        let revision = Some(self.repository.revision());
+        if self.local_shown.0 != revision {
+            let prefixes = self.prefixes.iter().map(|(_, identity)| *identity);
+            let nodes = self.repository.node_identities().into_iter().map(|(_, identity)| identity);
+            let own = self.nodes.values().any(|node| node.own).then_some(NumericIdentity::HOST);
+            let all = prefixes.chain(nodes).chain(own);
+            let labelled = all
+                .filter_map(|identity| Some((identity, self.repository.labels(identity)?.clone())));
+            self.local_shown = (revision, Arc::new(labelled.collect()));
+        }
+        Arc::clone(&self.local_shown.1)
+    }
+
     fn show(&mut self) {
         if std::mem::take(&mut self.policies_changed) {
             let policy = |(id, rules): (&PolicyId, &Vec<cilia_policy::rule::Rule>)| PolicyView {
@@ -532,7 +563,9 @@ impl Worker {
             };
             self.policies_shown = self.repository.policies().iter().map(policy).collect();
         }
+        let local = self.local();
         let view = View {
+            local,
             revision: self.repository.revision(),
             endpoints: self.endpoints.iter().map(|(id, realized)| realized.view(*id)).collect(),
             policies: self.policies_shown.clone(),

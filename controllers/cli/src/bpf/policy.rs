@@ -50,7 +50,7 @@ pub(crate) async fn run(
             return Ok(());
         }
     };
-    let labels = if numeric { BTreeMap::new() } else { identity::labels(agent).await? };
+    let labels = if numeric { BTreeMap::new() } else { names(agent).await? };
     let mut answers = Vec::new();
     for endpoint in wanted {
         let name = format!("cilium_policy_v2_{endpoint:05}");
@@ -85,6 +85,35 @@ pub(crate) async fn run(
     }
 }
 
+/// The labels of identities; for blocks of addresses, which have none, the prefix.
+async fn names(agent: &Agent) -> anyhow::Result<BTreeMap<u64, Vec<String>>> {
+    let mut names = identity::labels(agent).await?;
+    for blocks in ["cilium_block_v4", "cilium_block_v6"] {
+        for block in map(agent, blocks).await? {
+            if let Some(number) = block["identity"].as_u64() {
+                names.insert(number, vec![format!("block:{}", text(&block["cidr"]))]);
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Whom an entry is for.
+fn whom(identity: u64, labels: &BTreeMap<u64, Vec<String>>) -> Vec<String> {
+    // What rules after those about blocks say of an identity is under its number with this bit.
+    let weak = u64::from(cilia_policy::WEAK);
+    let number = identity & !weak;
+    let mut shown = match (number, labels.get(&number)) {
+        (0, _) => vec!["ANY".to_owned()],
+        (_, Some(labels)) if !labels.is_empty() => labels.clone(),
+        _ => vec![number.to_string()],
+    };
+    if identity & weak != 0 {
+        shown.push("(after blocks)".to_owned());
+    }
+    shown
+}
+
 fn table(entries: &[Value], labels: &BTreeMap<u64, Vec<String>>, numeric: bool) -> Table {
     let mut table = Table::new(5);
     table.row([
@@ -114,12 +143,12 @@ fn table(entries: &[Value], labels: &BTreeMap<u64, Vec<String>>, numeric: bool) 
     for entry in sorted {
         let yes = |member: &str| entry[member].as_bool() == Some(true);
         let identity = entry["identity"].as_u64().unwrap_or(0);
-        let mut shown = match (identity, labels.get(&identity)) {
-            (0, _) => vec!["ANY".to_owned()],
-            (_, Some(labels)) if !labels.is_empty() => labels.clone(),
-            _ => vec![identity.to_string()],
-        }
-        .into_iter();
+        let shown = if numeric && identity != 0 {
+            vec![identity.to_string()]
+        } else {
+            whom(identity, labels)
+        };
+        let mut shown = shown.into_iter();
         let l4 = L4 {
             proto: number(&entry["proto"]),
             port: number(&entry["port"]),
@@ -153,7 +182,20 @@ mod tests {
 
     use serde_json::json;
 
-    use super::table;
+    use super::{table, whom};
+
+    #[test]
+    fn blocks_and_what_comes_after_them_have_names() {
+        let labels = BTreeMap::from([
+            (0x0300_0001, vec!["block:10.0.1.0/24".to_owned()]),
+            (4711, vec!["k8s:app=web".to_owned()]),
+        ]);
+        assert_eq!(whom(0x0300_0001, &labels), ["block:10.0.1.0/24"]);
+        let weak = u64::from(cilia_policy::WEAK);
+        assert_eq!(whom(weak + 4711, &labels), ["k8s:app=web", "(after blocks)"]);
+        assert_eq!(whom(weak, &labels), ["ANY", "(after blocks)"]);
+        assert_eq!(whom(4712, &labels), ["4712"]);
+    }
 
     #[test]
     fn denies_come_first_and_labels_have_rows() {

@@ -11,7 +11,7 @@ use super::super::Parts;
 use super::super::monitor::time;
 use super::{find, labels};
 use crate::endpoint::EndpointState;
-use crate::policy::EndpointView;
+use crate::policy::{EndpointView, Trouble};
 
 /// Its states, the last one first.
 pub(in super::super) async fn log(
@@ -69,7 +69,8 @@ fn health(state: EndpointState, policy: Option<&EndpointView>) -> Value {
     };
     let gone = matches!(state, EndpointState::Disconnecting | EndpointState::Disconnected);
     let enforced = match policy {
-        Some(policy) if policy.error.is_some() => "Failure",
+        Some(EndpointView { error: Some(_), .. }) => "Failure",
+        Some(policy) if base == "OK" => policy.trouble().map_or(base, Trouble::health),
         None if base == "OK" => "Pending",
         _ => base,
     };

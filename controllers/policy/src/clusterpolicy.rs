@@ -72,12 +72,23 @@ struct Reader<'a> {
     notes: Vec<Note>,
 }
 
-/// Some peers of a rule, and whether one of them couldn't be read.
+/// What of a rule couldn't be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Closed {
+    #[default]
+    Nothing,
+    /// A peer, whose kind is known: nobody is accepted by it.
+    Peer,
+    /// Something of a later version: nobody is accepted by the rule.
+    Rule,
+}
+
+/// Some peers of a rule, and what of it couldn't be read.
 #[derive(Default)]
 struct Read {
     peers: Vec<Peer>,
     families: [bool; 2],
-    closed: bool,
+    closed: Closed,
 }
 
 impl Reader<'_> {
@@ -127,9 +138,11 @@ impl Reader<'_> {
         if self.is_everybody(read.families) {
             peers = Peers::Any;
         }
-        let mut ports = Self::ports(rule.protocols.as_deref(), field)?;
-        if read.closed && action != Action::Allow {
-            (action, peers, ports) = (Action::Deny, Peers::Any, Ports::Any);
+        let mut ports = self.ports(rule.protocols.as_deref(), field, action, &mut read.closed)?;
+        match (read.closed, action) {
+            (Closed::Nothing, _) | (Closed::Peer, Action::Allow) => {}
+            (Closed::Rule, Action::Allow) => peers = Peers::Of(Vec::new()),
+            _ => (action, peers, ports) = (Action::Deny, Peers::Any, Ports::Any),
         }
         Ok(Item { field: field.into(), action, peers, ports })
     }
@@ -181,7 +194,7 @@ impl Reader<'_> {
             }
             if !requirements.is_empty() && !self.config.node_selectors {
                 self.close(&field, "it needs enable-node-selector-labels, which is off", action);
-                read.closed = true;
+                read.closed = read.closed.max(Closed::Peer);
                 return Ok(());
             }
             read.peers.push(Peer::Nodes(Selector::new(requirements)));
@@ -195,10 +208,10 @@ impl Reader<'_> {
             }
         } else if peer.domain_names.is_some() {
             self.close(&format!("{field}.domainNames"), "not enforced yet", action);
-            read.closed = true;
+            read.closed = read.closed.max(Closed::Peer);
         } else {
             self.close(field, "none of the kinds of peer that are known is given", action);
-            read.closed = true;
+            read.closed = Closed::Rule;
         }
         Ok(())
     }
@@ -236,7 +249,13 @@ impl Reader<'_> {
     }
 
     /// The ports of a rule; without protocols every packet.
-    fn ports(protocols: Option<&[ClusterProtocol]>, field: &str) -> Result<Ports, Error> {
+    fn ports(
+        &mut self,
+        protocols: Option<&[ClusterProtocol]>,
+        field: &str,
+        action: Action,
+        closed: &mut Closed,
+    ) -> Result<Ports, Error> {
         let Some(protocols) = protocols else { return Ok(Ports::Any) };
         if protocols.is_empty() || protocols.len() > MOST {
             return Err(Error::new(
@@ -254,10 +273,16 @@ impl Reader<'_> {
             ];
             let name = one.destination_named_port.as_deref().filter(|name| !name.is_empty());
             let given = kinds.iter().filter(|(.., ports)| ports.is_some()).count();
-            if given + usize::from(name.is_some()) != 1 {
+            let given = given + usize::from(name.is_some());
+            if given == 0 {
+                self.close(&field, "none of the protocols that are known is given", action);
+                *closed = Closed::Rule;
+                continue;
+            }
+            if given > 1 {
                 return Err(Error::new(
                     field,
-                    "exactly one of tcp, udp, sctp and destinationNamedPort is required",
+                    "tcp, udp, sctp and destinationNamedPort exclude each other",
                 ));
             }
             if let Some(name) = name {
@@ -272,8 +297,13 @@ impl Reader<'_> {
                 }
             }
             for (proto, kind, ports) in kinds {
-                if let Some(ports) = ports {
-                    found.push(range(proto, ports, &format!("{field}.{kind}.destinationPort"))?);
+                let Some(ports) = ports else { continue };
+                let field = format!("{field}.{kind}");
+                if let Some(port) = range(proto, ports, &format!("{field}.destinationPort"))? {
+                    found.push(port);
+                } else {
+                    self.close(&field, "no port is given in a way that is known", action);
+                    *closed = Closed::Rule;
                 }
             }
         }
@@ -281,10 +311,9 @@ impl Reader<'_> {
     }
 }
 
-fn range(proto: u8, ports: &PolicyPorts, field: &str) -> Result<Port, Error> {
-    let Some(port) = &ports.destination_port else {
-        return Ok(Port::Range { proto, first: 0, last: 0 });
-    };
+/// The ports; nothing, if they are given in a way of a later version.
+fn range(proto: u8, ports: &PolicyPorts, field: &str) -> Result<Option<Port>, Error> {
+    let Some(port) = &ports.destination_port else { return Ok(None) };
     let number = |number: i32, name: &str| {
         u16::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
             Error::new(
@@ -296,7 +325,7 @@ fn range(proto: u8, ports: &PolicyPorts, field: &str) -> Result<Port, Error> {
     match (port.number, &port.range) {
         (Some(one), None) => {
             let one = number(one, "number")?;
-            Ok(Port::Range { proto, first: one, last: one })
+            Ok(Some(Port::Range { proto, first: one, last: one }))
         }
         (None, Some(range)) => {
             let (first, last) =
@@ -307,8 +336,9 @@ fn range(proto: u8, ports: &PolicyPorts, field: &str) -> Result<Port, Error> {
                     format!("{first} is not less than {last}"),
                 ));
             }
-            Ok(Port::Range { proto, first, last })
+            Ok(Some(Port::Range { proto, first, last }))
         }
-        _ => Err(Error::new(field, "exactly one of number and range is required")),
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Error::new(field, "number and range exclude each other")),
     }
 }

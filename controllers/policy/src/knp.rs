@@ -16,9 +16,8 @@ use crate::translate;
 /// The rule of a `NetworkPolicy`.
 pub fn kubernetes(policy: &NetworkPolicy, config: &Config) -> Result<Parsed, Error> {
     let namespace = policy.metadata.namespace.as_deref().unwrap_or("default");
-    let Some(spec) = &policy.spec else {
-        return Err(Error::new("spec", "it is missing"));
-    };
+    // Without one it means what an empty one means, to Kubernetes: nothing may come to any pod.
+    let spec = policy.spec.clone().unwrap_or_default();
     let written = spec
         .pod_selector
         .as_ref()

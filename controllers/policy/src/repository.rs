@@ -22,7 +22,7 @@ use crate::origin::{Origin, Origins};
 use crate::plan::{Context, Plan, Whose};
 use crate::rule::{Direction, Peer, PolicyId, Rule};
 use crate::selector::{Interned, K8S, NAMESPACE, RESERVED};
-use crate::selectors::{Member, Place, SelectorId, Selectors, matches};
+use crate::selectors::{Families, Member, Place, SelectorId, Selectors, matches};
 
 /// What rules refer to beside identities and addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Repository {
 impl Repository {
     /// No policies yet, and the reserved identities.
     pub fn new(config: Config) -> Self {
-        let mut selectors = Selectors::new(config.dual_stack);
+        let mut selectors = Selectors::new(Families::of(&config));
         for (identity, _) in
             NumericIdentity::RESERVED.iter().filter(|(id, _)| *id != NumericIdentity::UNKNOWN)
         {
@@ -367,7 +367,7 @@ impl Repository {
     /// Whether a peer selects an identity.
     pub(crate) fn selects(&self, peer: &Peer, identity: NumericIdentity) -> bool {
         let member = self.selectors.member(identity);
-        member.is_some_and(|member| matches(peer, identity, member, self.config.dual_stack))
+        member.is_some_and(|member| matches(peer, identity, member, Families::of(&self.config)))
     }
 
     /// How pods of the cluster name their ports.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 
+use crate::config::Config;
 use crate::rule::Peer;
 use crate::selector::{K8S, NAMESPACE, RESERVED};
 
@@ -55,9 +56,35 @@ struct Slot {
 
 type Anchor = (Box<str>, Box<str>);
 
+/// Which families of addresses there are outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Families {
+    #[default]
+    V4,
+    V6,
+    Both,
+}
+
+impl Families {
+    pub(crate) fn of(config: &Config) -> Self {
+        match (config.dual_stack, config.ipv6_only) {
+            (true, _) => Self::Both,
+            (false, true) => Self::V6,
+            (false, false) => Self::V4,
+        }
+    }
+
+    fn has(self, prefix: &IpNet) -> bool {
+        matches!(
+            (self, prefix),
+            (Self::Both, _) | (Self::V4, IpNet::V4(_)) | (Self::V6, IpNet::V6(_))
+        )
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selectors {
-    dual_stack: bool,
+    families: Families,
     members: BTreeMap<NumericIdentity, Member>,
     of_namespace: HashMap<Box<str>, BTreeSet<NumericIdentity>>,
     of_prefix: BTreeSet<(IpNet, NumericIdentity)>,
@@ -77,8 +104,8 @@ enum Index {
 }
 
 impl Selectors {
-    pub(crate) fn new(dual_stack: bool) -> Self {
-        Self { dual_stack, ..Self::default() }
+    pub(crate) fn new(families: Families) -> Self {
+        Self { families, ..Self::default() }
     }
 
     pub(crate) fn member(&self, identity: NumericIdentity) -> Option<&Member> {
@@ -119,9 +146,9 @@ impl Selectors {
 
     /// The identities that `peer` selects, sought only where they can be.
     fn select(&self, peer: &Peer) -> BTreeSet<NumericIdentity> {
-        let dual_stack = self.dual_stack;
+        let families = self.families;
         let selects = |(id, member): (&NumericIdentity, &Member)| {
-            matches(peer, *id, member, dual_stack).then_some(*id)
+            matches(peer, *id, member, families).then_some(*id)
         };
         if let Index::Prefix(prefix) = index(peer) {
             let last = IpNet::from(prefix.broadcast());
@@ -174,7 +201,7 @@ impl Selectors {
         let mut selecting = Vec::new();
         for id in self.candidates(&member) {
             let Some(slot) = &mut self.slots[id.0 as usize] else { continue };
-            if matches(&slot.peer, identity, &member, self.dual_stack) {
+            if matches(&slot.peer, identity, &member, self.families) {
                 slot.selected.insert(identity);
                 selecting.push(id);
             }
@@ -283,7 +310,7 @@ pub(crate) fn matches(
     peer: &Peer,
     identity: NumericIdentity,
     member: &Member,
-    dual_stack: bool,
+    families: Families,
 ) -> bool {
     let labels = &member.labels;
     let block = matches!(member.place, Place::Block(_));
@@ -300,11 +327,14 @@ pub(crate) fn matches(
                 prefix.contains(held) && !except.iter().any(|except| except.contains(held))
             };
             let whole = |prefix: &IpNet| prefix.prefix_len() == 0;
+            // Cilium takes all of a family that there is none of for the world; Kubernetes doesn't.
+            let there = || matches!(peer, Peer::Cidr { .. }) || families.has(prefix);
             match &member.place {
                 Place::Anywhere => {
                     whole(prefix)
                         && !except.iter().any(whole)
-                        && identity == world(prefix, dual_stack)
+                        && identity == world(prefix, families == Families::Both)
+                        && there()
                 }
                 place => prefixes(place).iter().any(inside),
             }

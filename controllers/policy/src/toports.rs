@@ -210,12 +210,16 @@ fn l7(
             "rules for nodes can look into DNS requests only, and for egress only",
         ));
     }
+    let whole = ports.iter().any(|port| matches!(port, Port::Range { first: 0, .. }));
     if *kind == "dns" {
         if direction == Direction::Ingress {
             return Err(Error::new(field, "rules for DNS are possible for egress only"));
         }
         if rule.ports.is_empty() {
             return Err(Error::new(field, "rules for DNS need ports"));
+        }
+        if whole {
+            return Err(Error::new(field, "it can't be combined with port 0"));
         }
         if ports.iter().any(|port| matches!(port, Port::Range { first, last, .. } if last > first))
         {
@@ -229,7 +233,7 @@ fn l7(
     if rule.ports.iter().any(|port| port.protocol != Some(L4Protocol::Tcp)) {
         return Err(Error::new(field, "every port needs protocol TCP"));
     }
-    if ports.iter().any(|port| matches!(port, Port::Range { first: 0, .. })) {
+    if whole {
         return Err(Error::new(field, "it can't be combined with port 0"));
     }
     Ok(())

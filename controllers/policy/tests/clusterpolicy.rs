@@ -194,6 +194,23 @@ fn what_cannot_be_read_fails_closed() {
             assert!(!s.tcp(GRYFFINDOR, Egress, SLYTHERIN) && !s.outside(GRYFFINDOR, "192.0.2.1"));
         }
     }
+    // Of a later version: the whole rule accepts nobody, whatever else it says.
+    let known = json!({"namespaces": {}});
+    let later = [
+        json!({"action": "Accept", "to": [known, {"ofALaterVersion": {}}]}),
+        json!({"action": "Accept", "to": [known], "protocols": [{"tcp": {"destinationPort": {"number": 80}}}, {"icmp": {}}]}),
+        json!({"action": "Accept", "to": [known], "protocols": [{"tcp": {"flags": "syn"}}]}),
+        json!({"action": "Accept", "to": [known], "protocols": [{"tcp": {"destinationPort": {"set": "x"}}}]}),
+    ];
+    for mut rule in later {
+        let rules = json!({"egress": [rule, {"action": "Deny", "to": [known]}]});
+        let mut s = school().with(policy("a", "Admin", 10, "gryffindor", rules));
+        assert!(!s.tcp(GRYFFINDOR, Egress, SLYTHERIN), "{rule}");
+        rule["action"] = "Pass".into();
+        let rules = json!({"egress": [rule]});
+        let mut s = school().with(policy("a", "Admin", 10, "gryffindor", rules));
+        assert!(!s.tcp(GRYFFINDOR, Egress, SLYTHERIN) && !s.outside(GRYFFINDOR, "192.0.2.1"));
+    }
     let faults = [
         (json!({"tier": "Middle"}), "spec.tier: \"Middle\" is not one of Admin, Baseline"),
         (json!({"priority": 1001}), "spec.priority: 1001 is not between 0 and 1000"),
@@ -250,6 +267,9 @@ fn an_ip_block_means_pods_with_such_addresses() {
     // Outside they mean the same.
     let outside = ["10.0.0.1", "10.0.0.8", "10.0.0.9"].map(|one| s.outside(GRYFFINDOR, one));
     assert_eq!(outside, [true, true, false]);
+    // All of a family that the cluster doesn't have is nobody.
+    let mut v6 = school().with(network("one", json!([block("::/0", &[])])));
+    assert!(!at(&mut v6, "10.0.0.1") && !v6.outside(GRYFFINDOR, "192.0.2.1"));
     // CIDR rules of Cilium never mean pods, and a deny of Cilium's beats the block.
     let cilium = json!({"kind": "CiliumNetworkPolicy", "metadata": {"name": "c", "namespace": "conformance-gryffindor"}, "spec": {
         "endpointSelector": {}, "egress": [{"toCIDR": ["10.0.1.0/24"]}],

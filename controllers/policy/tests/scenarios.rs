@@ -187,6 +187,45 @@ fn s04_s05_kubernetes_default_deny() {
 }
 
 #[test]
+fn kubernetes_policy_types() {
+    let from_client = json!([{"from": [{"podSelector": {"matchLabels": {"name": "client"}}}]}]);
+    let to_echo = json!([{"to": [{"podSelector": {"matchLabels": {"kind": "echo"}}}]}]);
+    let both = |types: Value| {
+        let mut spec = json!({"podSelector": {}, "ingress": from_client, "egress": to_echo});
+        spec["policyTypes"] = types;
+        cluster().knp(spec)
+    };
+    // Without types rules for egress make it count; with types only those named do.
+    let cases = [
+        (json!(null), [Allowed, NotAllowed, Allowed, NotAllowed]),
+        (json!([]), [Allowed, NotAllowed, Allowed, NotAllowed]),
+        (json!(["Ingress", "Egress"]), [Allowed, NotAllowed, Allowed, NotAllowed]),
+        (json!(["Ingress"]), [Allowed, Allowed, Allowed, NotAllowed]),
+        (json!(["Egress"]), [Allowed, NotAllowed, Allowed, Allowed]),
+    ];
+    for (types, want) in cases {
+        let mut c = both(types.clone());
+        let got = [
+            c.tcp(CLIENT, ECHO, 80).0,
+            c.tcp(CLIENT, CLIENT2, 80).0,
+            c.tcp(CLIENT, ECHO, 80).1,
+            c.tcp(CLIENT2, ECHO, 80).1,
+        ];
+        assert_eq!(got, want, "{types}");
+    }
+    // Empty lists of peers and of ports mean all; a port without a number is the protocol.
+    let mut c = cluster().knp(json!({"podSelector": {}, "ingress": [{"from": [], "ports": []}]}));
+    assert_eq!([WORLD, NODE].map(|peer| c.verdict(ECHO, Ingress, peer, ICMP, 8)), [Allowed; 2]);
+    let mut c =
+        cluster().knp(json!({"podSelector": {}, "ingress": [{"ports": [{"protocol": "UDP"}]}]}));
+    let verdicts = [UDP, TCP].map(|proto| c.verdict(ECHO, Ingress, CLIENT, proto, 99));
+    assert_eq!(verdicts, [Allowed, NotAllowed]);
+    // Without a spec it is an empty one.
+    let mut c = cluster().with("knp", "bare", json!({}));
+    assert_eq!(c.tcp(CLIENT, ECHO, 80), (Allowed, NotAllowed));
+}
+
+#[test]
 fn s07_s08_s10_allows() {
     let from_client2 = json!({"endpointSelector": {"matchLabels": {"name": "client"}},
         "ingress": [{"fromEndpoints": [{"matchLabels": {"other": "client"}}]}]});
@@ -568,6 +607,11 @@ fn faults_are_named() {
             "dns on ingress",
             json!({"endpointSelector": {}, "ingress": [{"toPorts": [{"ports": [{"port": "53"}], "rules": {"dns": []}}]}]}),
             "spec.ingress[0].toPorts[0].rules.dns: rules for DNS are possible for egress only",
+        ),
+        (
+            "dns on every port",
+            json!({"endpointSelector": {}, "egress": [{"toPorts": [{"ports": [{"port": "0", "protocol": "UDP"}], "rules": {"dns": [{"matchPattern": "*"}]}}]}]}),
+            "spec.egress[0].toPorts[0].rules.dns: it can't be combined with port 0",
         ),
         (
             "http over any",

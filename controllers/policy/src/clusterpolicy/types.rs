@@ -126,7 +126,8 @@ pub struct ClusterPeer {
     pub domain_names: Option<Vec<String>>,
 }
 
-/// Ports of a protocol, or a port by its name: one of the members.
+/// Ports of a protocol, or a port by its name: one of the members. With none, the definition is of a
+/// later version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterProtocol {
@@ -148,12 +149,12 @@ pub struct ClusterProtocol {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyPorts {
-    /// Which; absent for all.
+    /// Which. Without, the definition is of a later version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<PolicyPort>,
 }
 
-/// A port, or a range of ports.
+/// A port, or a range of ports. With neither, the definition is of a later version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicyPort {
     /// The port.

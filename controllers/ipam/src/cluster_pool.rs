@@ -151,6 +151,10 @@ impl ClusterPool {
             }
             Err(refusal) => {
                 self.refused.insert(node.name.to_owned());
+                // A former leader may have seen it otherwise. All who lack something wait for its fence.
+                if self.ready && self.unfenced.contains_key(node.name) {
+                    return Verdict::Fence;
+                }
                 let text = refusal.to_string();
                 match (self.ready, text == node.error) {
                     (false, _) => Verdict::Wait,

@@ -167,11 +167,11 @@ impl MultiPool {
         } else {
             self.lacking.insert(node.name.to_owned());
         }
-        if waits && !complete {
-            let fence = self.ready && self.unfenced.contains_key(node.name);
-            return if fence { Answer::Fence } else { Answer::Wait };
+        // Also one that has come to lack nothing meanwhile: the others wait for its fence.
+        if self.ready && self.unfenced.contains_key(node.name) {
+            return Answer::Fence;
         }
-        if !self.ready {
+        if !self.ready || (waits && !complete) {
             return Answer::Wait;
         }
         let allocated = self.allocated(node.name);

@@ -122,6 +122,23 @@ fn a_leader_that_was_cut_off_is_fenced() {
 }
 
 #[test]
+fn a_node_that_is_refused_is_fenced_too() {
+    let mut pool = pool(&["10.0.0.0/16"], 24, &[], 0);
+    let ask = |pool: &mut ClusterPool, name: &str, version: &str, cidrs: &[&str]| {
+        pool.upsert(Node { name, version, pod_cidrs: &strings(cidrs), error: "" })
+    };
+    let foreign = &["192.0.2.0/24"][..];
+    ask(&mut pool, "wrong", "1", foreign);
+    ask(&mut pool, "new", "1", &[]);
+    pool.resync(true);
+    assert_eq!(ask(&mut pool, "wrong", "1", foreign), Verdict::Fence);
+    assert_eq!(ask(&mut pool, "new", "1", &[]), Verdict::Fence);
+    error_of(ask(&mut pool, "wrong", "2", foreign));
+    let first = Verdict::SetCidrs(nets(&["10.0.0.0/24"]));
+    assert_eq!(ask(&mut pool, "new", "2", &[]), first, "nobody waits for the one that is refused");
+}
+
+#[test]
 fn refuses_and_takes_it_back() {
     let mut pool = pool(&["10.0.0.0/23"], 24, &["fd00::/119"], 120);
     pool.resync(false);

@@ -301,3 +301,23 @@ fn a_leader_that_was_cut_off_is_fenced() {
     assert_eq!(lacks.cidrs(), ["10.100.1.0/24"]);
     assert_eq!(pools.to_ask(), ["c"]);
 }
+
+#[test]
+fn who_lacks_nothing_any_more_is_fenced_too() {
+    let mut pools = MultiPool::new(true, false);
+    put(&mut pools, "red", (&["10.1.0.0/16"], 24), (&[], 0)).expect("a pool");
+    // It has a range that its pool has not: that does not count.
+    let mut orphan = Object::new("a", "red", &["10.2.0.0/24"], 1, 0);
+    let mut fresh = Object::new("b", "red", &[], 1, 0);
+    orphan.ask(&mut pools);
+    fresh.ask(&mut pools);
+    pools.resync(true);
+    put(&mut pools, "red", (&["10.1.0.0/16", "10.2.0.0/16"], 24), (&[], 0)).expect("a pool");
+    assert_eq!(orphan.ask(&mut pools), Answer::Fence);
+    assert_eq!(fresh.ask(&mut pools), Answer::Fence);
+    orphan.version += 1;
+    fresh.version += 1;
+    assert_eq!(orphan.settle(&mut pools), "");
+    fresh.settle(&mut pools);
+    assert_eq!(fresh.cidrs(), ["10.1.0.0/24"]);
+}

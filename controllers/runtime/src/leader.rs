@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-pub use leadership::Leadership;
+pub use leadership::{Leadership, OpenWrite};
 pub use settings::Settings;
 
 use crate::watch::{Event, Scope, watch_scoped};
@@ -150,7 +150,7 @@ impl Elector {
             }
         };
         leadership.end();
-        self.release(&seen).await;
+        self.release(&seen, output.is_none() || leadership.may_still_write()).await;
         Ok(output)
     }
 
@@ -205,6 +205,8 @@ impl Elector {
                             debug!(lease = %self.lease(), "another was faster");
                         }
                         Err(error) => {
+                            // It may be another, or none, and the watch dead.
+                            known &= !matches!(error, Failure::Request(_));
                             let since = *failing.get_or_insert_with(Instant::now);
                             self.report_failure(&error, since.elapsed());
                         }
@@ -333,16 +335,20 @@ impl Elector {
         Ok(read(None, written?))
     }
 
-    /// Gives up the Lease, if it is still ours, so that another can lead at once.
-    async fn release(&self, seen: &Seen) {
+    /// Gives up the Lease, if it is still ours, so that another can lead at once; or soon, if writes of ours
+    /// may still be under way.
+    async fn release(&self, seen: &Seen, writing: bool) {
+        let last = |seen: &Seen| {
+            if writing { record::abandoned(&seen.spec) } else { record::released(&seen.spec) }
+        };
         let given_up = async {
-            match self.put(Some(seen), record::released(&seen.spec)).await {
+            match self.put(Some(seen), last(seen)).await {
                 // A renewal of which we have not heard came in between.
                 Err(Failure::Conflict) => {
                     let current = self.leases.get(&self.settings.name).await?;
                     let current = read(None, current);
                     if current.held_by(&self.settings.identity) {
-                        self.put(Some(&current), record::released(&current.spec)).await?;
+                        self.put(Some(&current), last(&current)).await?;
                     }
                     Ok(())
                 }

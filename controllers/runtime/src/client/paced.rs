@@ -91,13 +91,19 @@ where
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
-            if leadership.is_some_and(|leadership| !leadership.held()) {
+            if leadership.as_ref().is_some_and(|leadership| !leadership.held()) {
                 return Err(Error::NotLeading.into());
             }
             if watches {
                 return answer.await;
             }
-            tokio::time::timeout(timeout, answer).await.map_err(|_| Error::Timeout(timeout))?
+            let write = leadership.map(|leadership| leadership.open_write());
+            let answer = tokio::time::timeout(timeout, answer).await;
+            let answer = answer.map_err(|_| Error::Timeout(timeout))??;
+            if let Some(write) = write {
+                write.answered();
+            }
+            Ok(answer)
         })
     }
 }
@@ -140,6 +146,27 @@ mod tests {
         let error = service.call(request("GET", "/api")).await.unwrap_err();
         assert_eq!(error.to_string(), "no answer within 30s");
         assert!(service.call(request("GET", "/api?limit=1&watch=true")).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_may_still_arrive() {
+        let inner = service_fn(|request: Request<Body>| async move {
+            if request.method() != "PUT" {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+            Ok::<_, BoxError>(Response::new(()))
+        });
+        let leadership = Leadership::until(Instant::now() + Duration::from_mins(10));
+        let layer = PacedLayer::new(None, Duration::from_secs(30), Some(leadership.clone()));
+        let mut service = layer.layer(inner);
+        for (method, open) in [("PUT", false), ("GET", false), ("PATCH", true)] {
+            let call = service.call(request(method, "/"));
+            // Whoever sent it stops.
+            drop(tokio::time::timeout(Duration::from_secs(1), call).await);
+            assert_eq!(leadership.may_still_write(), open, "{method}");
+        }
+        tokio::time::advance(Duration::from_mins(2)).await;
+        assert!(!leadership.may_still_write());
     }
 
     #[tokio::test(start_paused = true)]

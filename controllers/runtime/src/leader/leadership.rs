@@ -17,13 +17,43 @@ pub struct Leadership {
     deadline: Arc<AtomicU64>,
     /// The lease was taken from a holder that had not given it up.
     cut_off: Arc<AtomicBool>,
+    /// Milliseconds after `base` until which writes without an answer may be carried out.
+    unanswered: Arc<AtomicU64>,
+}
+
+/// So long after it was sent a request may be carried out, though nobody waits for its answer: an API
+/// server gives up after a minute.
+const LATE: Duration = Duration::from_secs(90);
+
+/// A write that has been sent. Dropped before it is answered, it may still be carried out.
+#[derive(Debug)]
+pub struct OpenWrite(Option<Leadership>);
+
+impl OpenWrite {
+    /// The API server has said what became of it.
+    pub fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for OpenWrite {
+    fn drop(&mut self) {
+        if let Some(leadership) = self.0.take() {
+            let until = leadership.after(Instant::now() + LATE);
+            leadership.unanswered.fetch_max(until, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Leadership {
     /// Leadership until `deadline`, unless it is extended.
     pub fn until(deadline: Instant) -> Self {
-        let leadership =
-            Self { base: Instant::now(), deadline: Arc::default(), cut_off: Arc::default() };
+        let leadership = Self {
+            base: Instant::now(),
+            deadline: Arc::default(),
+            cut_off: Arc::default(),
+            unanswered: Arc::default(),
+        };
         leadership.extend(deadline);
         leadership
     }
@@ -49,10 +79,24 @@ impl Leadership {
         self.cut_off.store(cut_off, Ordering::Release);
     }
 
+    /// A write is sent.
+    pub fn open_write(&self) -> OpenWrite {
+        OpenWrite(Some(self.clone()))
+    }
+
+    /// Whether a write of which nobody knows what became of it may still be carried out.
+    pub fn may_still_write(&self) -> bool {
+        self.after(Instant::now()) < self.unanswered.load(Ordering::Acquire)
+    }
+
     /// The lease was renewed.
     pub(crate) fn extend(&self, deadline: Instant) {
-        let after = deadline.saturating_duration_since(self.base).as_millis();
-        self.deadline.store(u64::try_from(after).unwrap_or(u64::MAX), Ordering::Release);
+        self.deadline.store(self.after(deadline), Ordering::Release);
+    }
+
+    fn after(&self, time: Instant) -> u64 {
+        let after = time.saturating_duration_since(self.base).as_millis();
+        u64::try_from(after).unwrap_or(u64::MAX)
     }
 
     /// The lease is about to be given up.

@@ -92,6 +92,16 @@ pub(super) fn released(before: &LeaseSpec) -> LeaseSpec {
     }
 }
 
+/// The record by which the holder goes, though writes of its may still be under way: the next one can
+/// lead soon, and knows that it was not given up.
+pub(super) fn abandoned(before: &LeaseSpec) -> LeaseSpec {
+    LeaseSpec {
+        lease_duration_seconds: Some(1),
+        renew_time: Some(MicroTime(Timestamp::now())),
+        ..before.clone()
+    }
+}
+
 /// Whole seconds, rounded up: others must not think that a lease is shorter than it is.
 fn seconds(duration: Duration) -> i32 {
     let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);

@@ -228,6 +228,26 @@ async fn the_next_leads_when_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_knows_of_writes_that_may_still_arrive() {
+    for lost in [false, true] {
+        let server = Server::new(5);
+        let elector = Elector::new(server.client(), settings("first"));
+        let work = async |leadership: Leadership| {
+            let write = leadership.open_write();
+            if !lost {
+                write.answered();
+            }
+        };
+        elector.run(&CancellationToken::new(), work).await.unwrap();
+        let stopped = Instant::now();
+        let (next, _) = lead(&server, "next").await;
+        assert_eq!(next.cut_off(), lost);
+        let after = stopped.elapsed();
+        assert!(after < Duration::from_secs(3), "{after:?}: nobody has to wait for a whole lease");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn whatever_the_weather_at_most_one_leads() {
     let seeds = match std::env::var("CILIA_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,

@@ -4,6 +4,7 @@
 
 mod double_write;
 mod export;
+mod identities;
 mod nodes;
 mod policy_status;
 mod services;
@@ -12,12 +13,16 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_kvstore::value::{Capabilities, ClusterConfig, encode};
 use cilia_kvstore::{Client, Mirror, Options, Settings, Watchdog, keys};
 use cilia_runtime::config::Config;
+use futures::FutureExt;
+use tokio_util::sync::CancellationToken;
 
+use crate::http::KvstoreHealth;
 use crate::wiring::Context;
 
 /// How often the cluster's configuration is compared with what is there.
@@ -47,6 +52,28 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
     Ok(Settings { lease_ttl, ..Settings::new(options) })
 }
 
+/// Looks after the kvstore, on every replica, until `stop`: probes ask whether it can be used.
+pub(crate) fn health(
+    config: &Config,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<KvstoreHealth>> {
+    if !is_on(config) {
+        return Ok(None);
+    }
+    let client = Client::new(&settings(config)?, None)?;
+    let watchdog = Watchdog::new(client, config.uint("kvstore-max-consecutive-quorum-errors"));
+    let health = watchdog.health();
+    tokio::spawn({
+        let stop = stop.clone();
+        async move { watchdog.run(stop).await }
+    });
+    Ok(Some(Arc::new(move || {
+        let health = health.borrow().clone();
+        let answer = if health.ok { Ok(()) } else { Err(health.message) };
+        std::future::ready(answer).boxed()
+    })))
+}
+
 /// Runs until `context.stop`.
 pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let config = &context.config;
@@ -62,6 +89,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         cluster_config(&context, &client),
         services::run(&context, &client),
         nodes::run(&context, &client),
+        identities::run(&context, &client),
         policy_status::run(&context, &client),
     );
     Ok(())

@@ -16,7 +16,7 @@ use tracing::info;
 
 use crate::config::LEASE;
 use crate::wiring::{Context, Duty, Leading, duties};
-use crate::{crd_registration, http, shell};
+use crate::{crd_registration, http, kvstore, shell};
 
 const COMPONENT: &str = "cilium-operator";
 /// The oldest Kubernetes that is supported.
@@ -39,7 +39,10 @@ pub(crate) async fn run(
     }
     // Not for work: probes and the version check must not wait for the work's requests.
     let own = client::client(&config, &Settings::new(&config, COMPONENT)).await?;
-    let sources = http::Sources::new(Some(own.clone()), metrics.clone());
+    let sources = http::Sources {
+        kvstore: kvstore::health(&config, &stop)?,
+        ..http::Sources::new(Some(own.clone()), metrics.clone())
+    };
     http::serve(&config, sources, &stop).await?;
     let election = leader::Settings::new(&config, LEASE)?;
     let ordinary = Settings::new(&config, COMPONENT);

@@ -1,11 +1,13 @@
+use cilia_crds::policy::PolicyCondition;
+use cilia_crds::{CiliumIdentity, CiliumNetworkPolicy};
 use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{ClusterConfig, ClusterService, decode};
 use cilia_kvstore::{Client, keys};
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::trial::Trial;
@@ -45,6 +47,7 @@ async fn the_kvstore_has_a_head() {
         "rules": [
             { "apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"] },
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
+            { "apiGroups": ["cilium.io"], "resources": ["ciliumclusterwidenetworkpolicies", "ciliumnetworkpolicies"], "verbs": ["get"] },
         ],
     });
     trial.allow(serde_json::from_value(role).expect("a role")).await;
@@ -101,5 +104,125 @@ async fn the_kvstore_has_a_head() {
     there(&client, &foreign).await.unwrap();
     there(&client, &node).await.unwrap();
     services.delete("web", &DeleteParams::default()).await.unwrap();
+    statuses_of_policies(&trial, &client).await;
     duty.stop().await;
+}
+
+async fn statuses_of_policies(trial: &Trial, client: &Client) {
+    let policies: Api<CiliumNetworkPolicy> = Api::namespaced(trial.client.clone(), "default");
+    let policy: CiliumNetworkPolicy = serde_json::from_value(json!({
+        "metadata": { "name": "web" },
+        "spec": { "endpointSelector": {}, "ingress": [{}] },
+        "status": { "conditions": [] },
+    }))
+    .unwrap();
+    let uid = policies.create(&PostParams::default(), &policy).await.unwrap().uid().unwrap();
+    let valid = json!({
+        "apiVersion": "cilium.io/v2",
+        "kind": "CiliumNetworkPolicy",
+        "status": { "conditions": [{ "type": "Valid", "status": "True" }] },
+    });
+    let (params, valid) = (PatchParams::apply("test"), Patch::Apply(&valid));
+    policies.patch_status("web", &params, &valid).await.unwrap();
+    let key = |node: &str| format!("{}/{uid}/default/web/{node}", keys::POLICY_STATUSES);
+    let said = |node: &str, rest: &str| {
+        let text = format!(
+            r#"{{"UID":"{uid}","Namespace":"default","Name":"web","Node":"{node}",{rest}}}"#
+        );
+        text.into_bytes()
+    };
+    let good = said("n1", r#""ok":true,"enforcing":true,"localPolicyRevision":4"#);
+    client.put(&key("n1"), &good, false).await.unwrap();
+    client.put(&key("n2"), &said("n2", r#""error":"no memory""#), false).await.unwrap();
+    // One of a policy that was deleted and made anew under its name.
+    let former = format!("{}/u/default/web/n1", keys::POLICY_STATUSES);
+    let text = r#"{"UID":"u","Namespace":"default","Name":"web","Node":"n1","ok":true}"#;
+    client.put(&former, text.as_bytes(), false).await.unwrap();
+    let reads = |want: &'static str| {
+        let policies = policies.clone();
+        move || {
+            let policies = policies.clone();
+            async move {
+                let policy = policies.get("web").await.map_err(|error| error.to_string())?;
+                let conditions = policy.status.unwrap_or_default().conditions;
+                let text = |one: &PolicyCondition| {
+                    let message = one.message.clone().unwrap_or_default();
+                    format!("{} {} {message}", one.condition_type, one.status)
+                };
+                let mut told: Vec<String> = conditions.iter().map(text).collect();
+                told.sort();
+                let told = told.join("|");
+                if told == want { Ok(()) } else { Err(told) }
+            }
+        }
+    };
+    eventually(reads("Enforced False 1 of 2 nodes enforce it; n2: no memory|Valid True ")).await;
+    client.delete(&key("n2")).await.unwrap();
+    eventually(reads("Enforced True 1 of 1 nodes enforce it|Valid True ")).await;
+    eventually(|| gone(client, &former)).await;
+    let key = key("n1");
+    client.delete(&key).await.unwrap();
+    eventually(reads("Valid True ")).await;
+    policies.delete("web", &DeleteParams::default()).await.unwrap();
+    client.put(&key, &good, false).await.unwrap();
+    eventually(|| gone(client, &key)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_clusters_read_identities_that_only_kubernetes_has() {
+    let etcd = Etcd::start().await;
+    let client = etcd.client();
+    let config = format!("--kvstore-opt=etcd.config={}", etcd.config("root").display());
+    let trial = Trial::start(&[
+        "--kvstore=etcd",
+        &config,
+        "--kvstore-opt=etcd.qps=1000",
+        "--identity-allocation-mode=crd",
+        "--synchronize-k8s-services=false",
+        "--cluster-name=east",
+        "--cluster-id=1",
+    ])
+    .await;
+    // What a former mode left: another's labels under a number of today, and a number of its own.
+    let (known, former) = (keys::identity_id(65_601), keys::identity_id(65_602));
+    client.put(&known, b"k8s:a=former;", false).await.unwrap();
+    client.put(&former, b"k8s:a=former;", false).await.unwrap();
+    let identities: Api<CiliumIdentity> = Api::all(trial.client.clone());
+    let identity: CiliumIdentity = serde_json::from_value(json!({
+        "metadata": { "name": "65601" },
+        "security-labels": { "k8s:app": "web", "k8s:a": "b" },
+    }))
+    .unwrap();
+    identities.create(&PostParams::default(), &identity).await.unwrap();
+    let duty = trial.run("kvstore");
+    let is = async |want: &str| {
+        let text = String::from_utf8(there(&client, &known).await?).unwrap();
+        if text == want { Ok(()) } else { Err(text) }
+    };
+    eventually(|| is("k8s:a=b;k8s:app=web;")).await;
+    client.delete(&known).await.unwrap();
+    eventually(|| is("k8s:a=b;k8s:app=web;")).await;
+    identities.delete("65601", &DeleteParams::default()).await.unwrap();
+    eventually(|| gone(&client, &known)).await;
+    there(&client, &former).await.unwrap();
+    duty.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_learn_of_the_kvstore() {
+    let etcd = Etcd::start().await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    let config = |address: String| {
+        let address = format!("--kvstore-opt=etcd.address={address}");
+        let all = ["--kvstore=etcd".to_owned(), address];
+        let flags = cilia_runtime::config::Flags::operator();
+        cilia_runtime::config::Config::load(flags, all, []).unwrap()
+    };
+    let good = super::health(&config(format!("http://127.0.0.1:{}", etcd.port(0))), &stop);
+    let good = good.unwrap().expect("a kvstore");
+    eventually(|| good()).await;
+    let bad = super::health(&config("http://127.0.0.1:1".into()), &stop).unwrap();
+    let error = bad.expect("a kvstore")().await.unwrap_err();
+    assert!(error.contains("etcd"), "{error}");
+    stop.cancel();
 }

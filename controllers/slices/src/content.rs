@@ -97,8 +97,10 @@ impl Content {
                 .sum(),
             _ => 0,
         };
-        let account = self.service_account.as_ref().map_or(0, |account| account.len());
-        (ports.sum::<usize>() + pairs + account + name.len()).saturating_sub(SHORT)
+        let node = self.networking.as_ref().and_then(|networking| networking.node.as_ref());
+        let texts = node.into_iter().chain(&self.service_account).map(|text| text.len());
+        let texts = texts.sum::<usize>() + name.len();
+        (ports.sum::<usize>() + pairs + texts).saturating_sub(SHORT)
     }
 
     /// A number that equal contents share, and no others as far as anybody will ever see.

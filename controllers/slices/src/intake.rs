@@ -207,6 +207,7 @@ impl Slices {
         self.slices[id].buried = Some(before.resource_version);
         for endpoint in before.entries.keys() {
             self.unlist(*endpoint, id);
+            self.missed(*endpoint);
             self.forget_endpoint(*endpoint);
         }
     }

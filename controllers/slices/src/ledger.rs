@@ -30,11 +30,30 @@ impl Slices {
                 self.settle_down(endpoint);
             }
             self.contented(endpoint);
+            let listed = &mut self.endpoints[endpoint];
+            if !listed.lives() {
+                listed.waiting_since.get_or_insert(self.now);
+            }
         }
         for endpoint in before.iter().flat_map(|seen| seen.entries.keys()) {
+            self.missed(*endpoint);
             self.forget_endpoint(*endpoint);
         }
         self.touched.insert(id);
+    }
+
+    /// A slice does not say any more what it said of an endpoint that lives: if none says the truth of it
+    /// now, the endpoint waits as one that has just appeared.
+    pub(crate) fn missed(&mut self, id: EndpointId) {
+        let endpoint = &self.endpoints[id];
+        let says_the_truth = |slice: &SliceId| {
+            let said = self.slices[*slice].seen.as_ref().and_then(|seen| seen.entries.get(&id));
+            said == Some(&endpoint.digest)
+        };
+        let visible = endpoint.seen_in.as_slice().iter().any(says_the_truth);
+        if endpoint.lives() && endpoint.home.is_some() && !visible {
+            self.endpoints[id].waiting_since.get_or_insert(self.now);
+        }
     }
 
     pub(crate) fn unlist(&mut self, endpoint: EndpointId, id: SliceId) {

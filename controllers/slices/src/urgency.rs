@@ -16,7 +16,7 @@ use crate::endpoint::{EndpointId, SliceId};
 use crate::slices::Slices;
 use crate::text::Text;
 
-/// For how long a removal may be passed over by appearances.
+/// For how long a removal, or a slice that is only to be tidied, may be passed over by appearances.
 pub const REMOVAL_BOUND: Millis = 60_000;
 /// It is a storm when more slices than are scarce have had things that appear for so long, …
 const STORM_AFTER: Millis = 600;
@@ -30,7 +30,7 @@ const PATIENCE: Millis = 4_000;
 const MANY: u128 = 2;
 /// For how long a removal lets appearances go first outside of storms, though there are tokens for both.
 const GIVE_WAY: Millis = 2_000;
-/// When to look again at what waits for the storm's end.
+/// When to look again at what waits: the storm may have ended, or what went first may be done.
 const LOOK_AGAIN: Millis = 250;
 
 /// Whether it is a slice's turn to be written.
@@ -67,6 +67,8 @@ pub(crate) struct Need {
     go: Waiting,
     /// Since when it is wrong for a reason that is no endpoint's.
     wrong_since: Option<Millis>,
+    /// Since when there has been something to do about it, if only to tidy.
+    pending_since: Millis,
     priority: bool,
 }
 
@@ -102,8 +104,9 @@ impl Need {
     fn urgency(&self, now: Millis) -> Urgency {
         let appears = self.appear.count > 0;
         let goes = self.go.oldest.into_iter().chain(self.wrong_since).min();
-        let overdue = goes.is_some_and(|since| now.saturating_sub(since) > REMOVAL_BOUND);
         let changes = appears || goes.is_some();
+        let oldest = goes.or((!changes).then_some(self.pending_since));
+        let overdue = oldest.is_some_and(|since| now.saturating_sub(since) > REMOVAL_BOUND);
         let class = match (changes && self.priority, overdue, appears, changes) {
             (true, ..) => Class::Priority,
             (_, true, ..) => Class::OverdueRemoval,
@@ -163,7 +166,7 @@ impl Slices {
         Some(match urgency.class {
             Class::Removal if patience.is_none() && self.appearing > 0 => {
                 let oldest = need.go.oldest.map_or(Millis::MAX, |since| now.saturating_sub(since));
-                if oldest >= GIVE_WAY { Turn::Now(urgency) } else { Turn::Later(GIVE_WAY - oldest) }
+                if oldest >= GIVE_WAY { Turn::Now(urgency) } else { later(GIVE_WAY - oldest) }
             }
             Class::Removal | Class::Tidying if patience.is_some() => Turn::Later(LOOK_AGAIN),
             Class::Appearance => {
@@ -173,7 +176,7 @@ impl Slices {
                 if oldest >= patience || urgency.weight >= enough {
                     Turn::Now(urgency)
                 } else {
-                    Turn::Later(patience - oldest)
+                    later(patience - oldest)
                 }
             }
             _ => Turn::Now(urgency),
@@ -232,7 +235,13 @@ impl Slices {
             appear: Waiting::of(difference.wanted.iter().filter_map(since)),
             go: Waiting::of(difference.unwanted.iter().filter_map(since)),
             wrong_since: slice.wrong_since,
+            pending_since: self.pending.get(&id).map_or(self.now, |need| need.pending_since),
             priority: self.namespaces.get(&slice.namespace).is_some_and(|n| n.priority),
         })
     }
+}
+
+/// In so long, but nothing tells of a storm's end.
+fn later(wait: Millis) -> Turn {
+    Turn::Later(wait.min(LOOK_AGAIN))
 }

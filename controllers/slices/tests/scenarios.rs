@@ -2,7 +2,7 @@
 
 use cilia_crds::CoreCiliumEndpoint;
 use cilia_crds::ciliumendpoint::EndpointStatus;
-use cilia_slices::{Action, Event, Outcome, REMOVAL_BOUND, SliceObject, Slices, Write};
+use cilia_slices::{Action, Event, Outcome, REMOVAL_BOUND, SliceObject, Slices, Turn, Write};
 
 /// A core whose writes all succeed at once.
 struct Operator {
@@ -214,6 +214,80 @@ fn appearances_come_first_but_removals_do_not_wait_for_ever() {
     let order: Vec<String> =
         std::iter::from_fn(|| operator.write().as_ref().map(name_of)).collect();
     assert_eq!(order, ["", "newer"], "the removal has waited for its bound");
+}
+
+#[test]
+fn what_others_took_out_comes_back_as_if_it_had_just_appeared() {
+    let mut operator = Operator::new(10);
+    operator.slices.apply(Event::Namespace { name: "ns", priority: true }, 0);
+    operator.add("ns", "c1");
+    operator.settle();
+    operator.slices.take_changed();
+    let name = operator.writes[0].slice.clone();
+    let forged =
+        [CoreCiliumEndpoint { name: Some("forged".to_owned()), ..CoreCiliumEndpoint::default() }];
+    let edited = SliceObject {
+        name: &name,
+        uid: &name,
+        resource_version: "100",
+        namespace: "ns",
+        endpoints: &forged,
+    };
+    let lost = [Event::Slice(edited), Event::SliceGone { name: &name, uid: Some(&name) }];
+    for event in lost {
+        operator.slices.apply(event, 5);
+        let lanes: Vec<bool> =
+            operator.slices.take_changed().iter().map(|changed| changed.priority).collect();
+        assert_eq!(lanes, [true], "{event:?}");
+        operator.version = 200;
+        let write = operator.write().expect("a write");
+        assert_eq!(entries(&write), ["c1"], "{event:?}");
+    }
+}
+
+#[test]
+fn a_storm_that_is_over_holds_nothing_up() {
+    let mut operator = Operator::new(10);
+    for number in 0..40 {
+        operator.add(&format!("ns-{number}"), "c");
+    }
+    let waiting = operator.slices.take_changed();
+    for changed in &waiting {
+        let turn = operator.slices.turn(&changed.slice, 700, 10.0);
+        let Some(Turn::Later(wait)) = turn else { panic!("{turn:?} in a storm") };
+        assert!(wait <= 250, "nothing tells of its end, so it looks again before {wait} ms");
+    }
+    for changed in &waiting {
+        let turn = operator.slices.turn(&changed.slice, 1_500, 10.0);
+        assert!(matches!(turn, Some(Turn::Now(_))), "{turn:?} after the storm");
+    }
+}
+
+#[test]
+fn what_is_only_to_be_tidied_waits_for_the_end_of_a_storm_but_not_for_ever() {
+    let mut operator = Operator::new(1);
+    operator.slices = operator.slices.scarce_from(0);
+    operator.add("ns", "old");
+    operator.settle();
+    let doubted = operator.writes[0].slice.clone();
+    operator.slices.relisted(|_| false);
+    operator.add("ns-a", "new");
+    operator.add("ns-b", "new");
+    for step in 0..1_000 {
+        operator.now += 500;
+        operator.add(&format!("ns-{step}"), "new");
+        let turn = operator.slices.turn(&doubted, operator.now, 10.0);
+        match turn {
+            Some(Turn::Later(_)) => {}
+            Some(Turn::Now(_)) if step < 3 => {}
+            Some(Turn::Now(_)) => break,
+            None => panic!("nobody has looked at it"),
+        }
+        let written = operator.write().expect("a write");
+        assert_ne!(written.slice, doubted);
+    }
+    let late = operator.now.saturating_sub(REMOVAL_BOUND);
+    assert!((1..=1_000).contains(&late), "{late} ms after its time");
 }
 
 #[test]

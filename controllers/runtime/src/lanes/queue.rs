@@ -241,10 +241,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// The same among lanes that `may`.
     pub fn choose_from(&self, now: Instant, may: impl Fn(usize) -> bool) -> Option<(usize, f64)> {
-        let mut ready = (0..self.lanes.len()).filter(|&lane| {
+        let ready = (0..self.lanes.len()).filter(|&lane| {
             may(lane) && self.under_way[lane] < self.lanes[lane].most && self.ready_first(lane, now)
         });
-        let first = ready.next()?;
+        let first = ready.clone().next()?;
+        // Also if it alone is ready: else those before it could go on taking what it has to leave them.
         let owed = ready.filter(|&lane| {
             let share = self.lanes[lane].share;
             share > 0 && self.passed_over[lane] + 1 >= share

@@ -76,6 +76,20 @@ fn earlier_lanes_go_first_but_the_share_is_kept() {
 }
 
 #[test]
+fn an_owed_lane_leaves_nothing_to_those_that_had_their_turns() {
+    let (mut queue, now) = (queue(4), Instant::now());
+    queue.set_reserve(STANDARD, 9.0);
+    queue.add_at(STANDARD, "s", now, now);
+    for key in ["f1", "f2", "f3"] {
+        assert_eq!(queue.choose(now), Some((STANDARD, 9.0)));
+        queue.add(FAST, key, now);
+        assert_eq!(next(&mut queue, now), Some(key));
+    }
+    // They come one by one and take each token before there are as many as it has to leave.
+    assert_eq!(queue.choose(now), Some((STANDARD, 0.0)));
+}
+
+#[test]
 fn failures_back_off_then_are_rechecked() {
     let (mut queue, mut now) = (queue(0), Instant::now());
     queue.add(FAST, "a", now);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cilia_runtime::lanes::Rate;
 use cilia_runtime::metrics::{DEFAULT_BUCKETS, Metrics};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Semaphore;
@@ -35,6 +36,10 @@ pub(crate) const LOCK_TTL: Duration = Duration::from_secs(25);
 const LEASE_TTL: Duration = Duration::from_mins(15);
 
 type Labels = [(&'static str, String); 4];
+type EventLabels = [(&'static str, String); 2];
+/// Seconds that events wait for their reader (metrics.md 2.12).
+const QUEUE_BUCKETS: [f64; 11] =
+    [0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
 type Turn = tokio::sync::Mutex<()>;
 
 /// How to be a client.
@@ -70,6 +75,8 @@ pub(crate) struct Inner {
     /// Those in this process who want the same lock.
     turns: Mutex<HashMap<String, Weak<Turn>>>,
     durations: Family<Labels, Histogram>,
+    queued: Family<EventLabels, Histogram>,
+    pub(crate) quorum_errors: Family<[(&'static str, &'static str); 1], Counter>,
     pub(crate) stop: CancellationToken,
     _guard: DropGuard,
 }
@@ -84,10 +91,18 @@ impl Client {
         let leases = |ttl| Arc::new(Leases::new(Arc::clone(&connection), ttl, stop.clone()));
         let durations: Family<Labels, Histogram> =
             Family::new_with_constructor(|| Histogram::new(DEFAULT_BUCKETS));
+        let queued: Family<EventLabels, Histogram> =
+            Family::new_with_constructor(|| Histogram::new(QUEUE_BUCKETS));
+        let quorum_errors = Family::default();
         if let Some(metrics) = metrics {
             let name = "kvstore_operations_duration_seconds";
             let help = "Seconds of operations on the kvstore";
             metrics.register(name, help, durations.clone());
+            let help = "Seconds that events of the kvstore waited for their reader";
+            metrics.register("kvstore_events_queue_seconds", help, queued.clone());
+            // The encoder appends `_total`.
+            let help = "Quorum errors";
+            metrics.register("kvstore_quorum_errors", help, Family::clone(&quorum_errors));
         }
         Ok(Self(Arc::new(Inner {
             rate: Rate::new(qps, options.qps.max(qps)),
@@ -96,6 +111,8 @@ impl Client {
             lock_leases: leases(*lock_ttl),
             turns: Mutex::default(),
             durations,
+            queued,
+            quorum_errors,
             _guard: stop.clone().drop_guard(),
             stop,
             options: options.clone(),
@@ -138,6 +155,12 @@ impl Client {
         ];
         self.0.durations.get_or_create(&labels).observe(start.elapsed().as_secs_f64());
         answer
+    }
+
+    /// Events under `prefix` have waited for their reader.
+    pub(crate) fn queued(&self, prefix: &str, action: &str, seconds: f64) {
+        let labels = [("scope", scope(prefix)), ("action", action.to_owned())];
+        self.0.queued.get_or_create(&labels).observe(seconds);
     }
 
     fn heard(&self, header: Option<&Header>) -> i64 {

@@ -75,6 +75,10 @@ pub struct Remote {
     pub connected: bool,
     /// Its id; 0 before it is known.
     pub id: u32,
+    /// Whether it is read through a kvstoremesh.
+    pub cached: bool,
+    /// Whether it says when a prefix is complete.
+    pub canaries: bool,
     /// What is wrong, or what is being waited for.
     pub status: String,
     /// How often it was lost.

@@ -89,7 +89,11 @@ impl Mirror {
         let mut table = self.table();
         table.want(key, Some(entry));
         table.found(key, Some(Known { value, lease, revision }));
+        let settled = table.step(key, |lease| self.0.client.owns(key, lease)) == Step::Nothing;
         drop(table);
+        if !settled {
+            self.0.lanes.add(0, key.into());
+        }
         self.count();
     }
 
@@ -208,6 +212,21 @@ impl Mirror {
                             Known { value: kv.value, lease: kv.lease, revision: kv.mod_revision }
                         });
                     self.table().found(key, Some(known));
+                }
+                Step::Unbind(value, revision) => {
+                    let txn = Txn::new().if_unchanged_since(key, revision);
+                    let outcome =
+                        client.txn("update", key, txn.put(key, &value, 0).else_get(key)).await?;
+                    let known = if outcome.done {
+                        Some(Known { value, lease: 0, revision: outcome.revision })
+                    } else {
+                        outcome.read.into_iter().flatten().next().map(|kv| Known {
+                            value: kv.value,
+                            lease: kv.lease,
+                            revision: kv.mod_revision,
+                        })
+                    };
+                    self.table().found(key, known);
                 }
                 Step::Delete(revision) => {
                     let txn = Txn::new().if_unchanged_since(key, revision).delete(key);

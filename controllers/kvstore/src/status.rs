@@ -65,7 +65,13 @@ impl Watchdog {
             let Some((quorum, members)) = stop.run_until_cancelled(self.look()).await else {
                 return;
             };
-            errors = if quorum.is_ok() { 0 } else { errors + 1 };
+            errors = if quorum.is_ok() {
+                0
+            } else {
+                let labels = [("error", "lock timeout")];
+                self.client.0.quorum_errors.get_or_create(&labels).inc();
+                errors + 1
+            };
             let leases = self.client.lease_counts();
             let health = judge(&quorum, errors, self.tolerated, &members, leases);
             self.health.send_if_modified(|known| {

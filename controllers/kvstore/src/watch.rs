@@ -144,6 +144,20 @@ impl Follower {
         }
     }
 
+    /// Whether somebody reads it.
+    async fn tell(&self, batch: Vec<Event>) -> bool {
+        let puts = batch.iter().filter(|event| matches!(event, Event::Put(_))).count();
+        let deletes = batch.iter().filter(|event| matches!(event, Event::Deleted(_))).count();
+        let start = std::time::Instant::now();
+        let told = self.events.send(batch).await.is_ok();
+        let seconds = start.elapsed().as_secs_f64();
+        // A batch waits as one.
+        for (action, _) in [("update", puts), ("delete", deletes)].iter().filter(|(_, n)| *n > 0) {
+            self.client.queued(&self.prefix, action, seconds);
+        }
+        told
+    }
+
     /// Whether somebody still reads.
     async fn list(&mut self) -> Result<bool, crate::Error> {
         let first = self.revision == 0;
@@ -162,7 +176,7 @@ impl Follower {
         batches.push(last);
         self.revision = revision;
         for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
-            if self.events.send(batch).await.is_err() {
+            if !self.tell(batch).await {
                 return Ok(false);
             }
         }
@@ -235,7 +249,7 @@ impl Follower {
                     events.push(Event::Progress(header.revision));
                 }
             }
-            if !events.is_empty() && self.events.send(events).await.is_err() {
+            if !events.is_empty() && !self.tell(events).await {
                 return End::Unread;
             }
         }

@@ -10,7 +10,7 @@ use super::Allocator;
 use crate::lock::Lock;
 use crate::mirror::Entry;
 use crate::txn::Txn;
-use crate::{Error, keys};
+use crate::{Error, KeyValue, keys};
 
 const ATTEMPTS: u32 = 16;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -187,7 +187,7 @@ impl Allocator {
         let outcome = self.0.client.txn("claim", &key, txn).await?;
         if outcome.done {
             let master = outcome.read.into_iter().flatten().next().unwrap_or_default();
-            self.holds(labels, number, lease, outcome.revision, master.create_revision);
+            self.holds(labels, number, (lease, outcome.revision), &master);
         }
         Ok(outcome.done)
     }
@@ -209,7 +209,13 @@ impl Allocator {
         );
         let outcome = self.0.client.txn("create", &master, lock.guard(txn)).await?;
         if outcome.done {
-            self.holds(labels, number, lease, outcome.revision, outcome.revision);
+            let revision = outcome.revision;
+            let master = KeyValue {
+                create_revision: revision,
+                mod_revision: revision,
+                ..KeyValue::default()
+            };
+            self.holds(labels, number, (lease, revision), &master);
             return Ok(true);
         }
         lock.check().await?;
@@ -220,27 +226,28 @@ impl Allocator {
         &self,
         labels: &Labels,
         number: NumericIdentity,
-        lease: i64,
-        revision: i64,
-        created: i64,
+        (lease, revision): (i64, i64),
+        master: &KeyValue,
     ) {
         let labels = {
             let mut state = self.state();
-            let labels = state.upsert(number, labels.clone(), created);
+            let labels = state.upsert(number, labels.clone(), master.create_revision);
             state.uses.insert(number, (Arc::clone(&labels), Instant::now()));
             labels
         };
         let value = number.to_string().into_bytes();
         let entry = Entry { value, leased: true };
         self.0.mirror.wrote(&self.use_key(&labels), entry, lease, revision);
-        let master = Entry { value: labels.canonical().into_bytes(), leased: false };
-        self.0.mirror.wrote(&keys::identity_id(number.0), master, 0, created);
+        // One that an operator wrote for other clusters, in mode `crd`, is on a lease that ends.
+        let entry = Entry { value: labels.canonical().into_bytes(), leased: false };
+        let key = keys::identity_id(number.0);
+        self.0.mirror.wrote(&key, entry, master.lease, master.mod_revision);
     }
 
     /// The numbers by which other agents use exactly these labels.
     async fn used_by_others(&self, text: &str) -> Result<Vec<NumericIdentity>, Error> {
         let (uses, _) = self.0.client.list(&keys::identity_values(text)).await?;
-        let number = |kv: &crate::KeyValue| {
+        let number = |kv: &KeyValue| {
             let key = std::str::from_utf8(&kv.key).ok()?;
             let value = std::str::from_utf8(&kv.value).ok()?;
             keys::is_use_of(key, text).then_some(NumericIdentity(value.parse().ok()?))

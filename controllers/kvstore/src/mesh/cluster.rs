@@ -115,6 +115,8 @@ impl Cluster {
         *connected = true;
         self.mesh.update(&self.name, |remote| {
             (remote.connected, remote.id) = (true, config.id);
+            remote.cached = config.capabilities.cached;
+            remote.canaries = config.capabilities.synced_canaries;
             remote.status = "waiting for everything to be told".into();
         });
         let mut heartbeat = client.watch(keys::HEARTBEAT);

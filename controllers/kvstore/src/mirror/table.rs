@@ -31,6 +31,8 @@ pub(super) enum Step {
     Put(Vec<u8>),
     /// Write it if it is missing.
     Create(Vec<u8>),
+    /// Take it off the lease of somebody else, if nobody has written it since this revision.
+    Unbind(Vec<u8>, i64),
     /// Delete it, if nobody has written it since this revision.
     Delete(i64),
 }
@@ -161,6 +163,13 @@ impl Table {
             (Some(entry), Some(Some(known))) => {
                 if entry.leased && (known.value != entry.value || !ours(known.lease)) {
                     Step::Put(entry.value.clone())
+                } else if !entry.leased
+                    && known.value == entry.value
+                    && known.lease != 0
+                    && known.revision >= 0
+                {
+                    // It would go with whoever made it.
+                    Step::Unbind(entry.value.clone(), known.revision)
                 } else {
                     Step::Nothing
                 }
@@ -207,6 +216,13 @@ mod tests {
             ("no lease", entry("a", true), Some(Some(known("a", 0, 5))), put()),
             ("shared, missing", entry("a", false), Some(None), Step::Create(b"a".to_vec())),
             ("shared, another's", entry("a", false), Some(Some(known("b", 0, 5))), Step::Nothing),
+            ("shared, right", entry("a", false), Some(Some(known("a", 0, 5))), Step::Nothing),
+            (
+                "shared, on another's lease",
+                entry("a", false),
+                Some(Some(known("a", 6, 5))),
+                Step::Unbind(b"a".to_vec(), 5),
+            ),
             ("not ours", None, None, Step::Nothing),
             ("given up", None, Some(Some(known("a", OURS, 5))), Step::Delete(5)),
             ("given up and taken over", None, Some(Some(known("a", OURS, -1))), Step::Nothing),
@@ -259,7 +275,7 @@ mod tests {
                             store.insert(key.clone(), known.clone());
                             table.found(&key, Some(known));
                         }
-                        Step::Create(_) => unreachable!(),
+                        Step::Create(_) | Step::Unbind(..) => unreachable!(),
                         Step::Delete(at) => {
                             if store.get(&key).is_some_and(|known| known.revision == at) {
                                 store.remove(&key);
@@ -280,7 +296,7 @@ mod tests {
                             store.insert(key.into(), known.clone());
                             table.found(key, Some(known));
                         }
-                        Step::Create(_) => unreachable!(),
+                        Step::Create(_) | Step::Unbind(..) => unreachable!(),
                         Step::Delete(at) => {
                             store.remove(key);
                             table.gone(key, at);

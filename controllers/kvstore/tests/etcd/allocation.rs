@@ -152,3 +152,28 @@ async fn a_use_without_a_master_counts() {
     assert_eq!(masters(&client).await, [(text, 4711)].into());
     stop.cancel();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_identity_in_use_does_not_go_with_the_lease_of_another() {
+    let etcd = Etcd::start().await;
+    let (client, operator) = (etcd.client(), etcd.client());
+    let stop = CancellationToken::new();
+    let key = keys::identity_id(4711);
+    // As an operator in mode `crd`, or Cilium's clustermesh-apiserver, writes it.
+    operator.put(&key, labels(0).canonical().as_bytes(), true).await.unwrap();
+    let lease = client.get(&key).await.unwrap().expect("there").lease;
+    assert_ne!(lease, 0);
+    let agents = [agent(etcd.client(), 1, &stop), agent(etcd.client(), 2, &stop)];
+    for agent in &agents {
+        let number = agent.allocate(&labels(0), None, &NoMaker).await.unwrap();
+        assert_eq!(number, NumericIdentity(4711));
+    }
+    for agent in &agents {
+        agent.settled().await;
+    }
+    let on = client.get(&key).await.unwrap().expect("there");
+    assert_eq!(on.lease, 0);
+    etcd.revoke(lease).await;
+    assert_eq!(client.get(&key).await.unwrap(), Some(on), "nobody saw it go");
+    stop.cancel();
+}

@@ -1,6 +1,7 @@
 //! A TCP proxy whose traffic a test can stall or cut, to be the bad network between us and the API server.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -16,6 +17,8 @@ pub enum Mode {
     Stall,
     /// Connections are closed and none is accepted for long.
     Cut,
+    /// Each piece of at most 16 KiB is so many milliseconds late, in both directions.
+    Slow(u64),
 }
 
 /// A proxy to one server; ends when dropped.
@@ -86,8 +89,13 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch:
         }
         tokio::select! {
             changed = modes.changed() => if changed.is_err() { return },
-            read = from.read(&mut buffer), if mode == Mode::Pass => match read {
-                Ok(count) if count > 0 => if to.write_all(&buffer[..count]).await.is_err() { return },
+            read = from.read(&mut buffer), if mode != Mode::Stall => match read {
+                Ok(count) if count > 0 => {
+                    if let Mode::Slow(late) = mode {
+                        tokio::time::sleep(Duration::from_millis(late)).await;
+                    }
+                    if to.write_all(&buffer[..count]).await.is_err() { return }
+                }
                 _ => return,
             },
         }

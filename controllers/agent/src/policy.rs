@@ -286,6 +286,8 @@ impl Enforcer {
 }
 
 #[cfg(test)]
+mod explain_tests;
+#[cfg(test)]
 mod reference_tests;
 #[cfg(test)]
 #[path = "policy/tests.rs"]

@@ -22,11 +22,13 @@ pub const AGENT_IMAGE: &str = "localhost/cilia/agent:dev";
 pub const OPERATOR_IMAGE: &str = "localhost/cilia/operator:dev";
 
 /// agnhost where SCTP may be missing.
-const WITHOUT_SCTP: &str = "#!/bin/sh
+const WITHOUT_SCTP: &str = r#"#!/bin/sh
 [ $# -gt 0 ] || set -- pause
-[ \"$1\" != porter ] || [ -e /proc/net/sctp ] || exec sleep infinity
-exec /agnhost.real \"$@\"
-";
+if [ ! -e /proc/net/sctp ]; then
+  for name in $(env | sed -n 's/^\(SERVE_SCTP_PORT_[A-Za-z0-9_]*\)=.*/\1/p'); do unset "$name"; done
+fi
+exec /agnhost.real "$@"
+"#;
 
 /// Waits for ever: a pod's sandbox needs a process, not a program.
 const PAUSE: &str = "fn main() {\n    loop {\n        std::thread::park();\n    }\n}\n";
@@ -63,8 +65,8 @@ async fn agnhost(tools: &Tools) -> Result<Image, Error> {
 
 /// agnhost under the names by which a suite asks for it.
 ///
-/// Its `porter` ends where the kernel has no SCTP, and the suite's pods with it: there it waits
-/// instead, and what asks it by SCTP fails alone.
+/// Its `porter` ends where it is to serve SCTP and the kernel has none, and the suite's pods with
+/// it: there it isn't asked for SCTP, and what asks it by SCTP fails alone.
 pub async fn agnhost_for(tools: &Tools, tags: Vec<String>) -> Result<Image, Error> {
     let dir = cache_root().join("agnhost");
     make_dir(&dir)?;

@@ -8,17 +8,21 @@ use std::sync::Arc;
 
 use cilia_crds::CiliumCidrGroup;
 use cilia_policy::{CidrGroup, Service, ServiceId};
-use cilia_runtime::watch::{Event, Key, PartialObjectMeta, Scope, watch, watch_scoped};
+use cilia_runtime::watch::{Event, Key, Scope, watch, watch_scoped};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
 use kube::{Api, Client};
 
 use super::feed::News;
 
 /// The kind that comes and goes with its CRD.
 const CLUSTER_POLICIES: &str = "clusternetworkpolicies.policy.networking.k8s.io";
+/// The version of it that is read.
+const VERSION: &str = "v1beta1";
 /// Who looks after the endpoints of services that select pods.
 const BY_SELECTOR: &str = "endpointslice.kubernetes.io/managed-by!=endpointslice-controller.k8s.io";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -112,18 +116,32 @@ pub(super) fn api_server(client: &Client) -> Feed {
     Box::pin(watch_scoped(api, scope).map(news))
 }
 
-/// Whether the cluster knows `ClusterNetworkPolicy`: now, or later.
+/// Whether the cluster serves `ClusterNetworkPolicy`: now, or later.
 pub(super) fn cluster_policies(client: &Client) -> Feed {
-    let news = |event: Event<PartialObjectMeta<CustomResourceDefinition>>| match event {
-        Event::Applied(_) => Some(News::Reference(Reference::ClusterPolicies)),
+    let news = |event: Event<CustomResourceDefinition>| match event {
+        Event::Applied(definition) => {
+            serves(&definition).then_some(News::Reference(Reference::ClusterPolicies))
+        }
         Event::Synced => Some(News::Synced),
         // Its policies have gone before it.
         Event::Deleted(_) => None,
     };
     let fields = format!("metadata.name={CLUSTER_POLICIES}");
     let scope = Scope { labels: String::new(), fields };
-    let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
     Box::pin(watch_scoped(api, scope).filter_map(move |event| std::future::ready(news(event))))
+}
+
+/// Whether the policies can be listed: a definition of an earlier version of the API has none that
+/// could, and whoever waited for their list would wait for ever.
+fn serves(definition: &CustomResourceDefinition) -> bool {
+    let served =
+        |version: &CustomResourceDefinitionVersion| version.name == VERSION && version.served;
+    let conditions = definition.status.iter().filter_map(|status| status.conditions.as_ref());
+    let established = conditions
+        .flatten()
+        .any(|condition| condition.type_ == "Established" && condition.status == "True");
+    established && definition.spec.versions.iter().any(served)
 }
 
 fn addresses(slice: &EndpointSlice) -> BTreeSet<IpAddr> {
@@ -182,7 +200,26 @@ mod tests {
     use cilia_policy::Service;
     use cilia_runtime::watch::Key;
 
-    use super::Services;
+    use serde_json::json;
+
+    use super::{Services, serves};
+
+    #[test]
+    fn definitions_count_once_they_serve_the_version_that_is_read() {
+        let definition = |version: &str, served: bool, established: &str| {
+            let version = json!({"name": version, "served": served, "storage": true});
+            let condition =
+                json!({"type": "Established", "status": established, "reason": "r", "message": ""});
+            let definition = json!({"metadata": {"name": super::CLUSTER_POLICIES}, "spec": {"group": "g",
+                "scope": "Cluster", "names": {"kind": "K", "plural": "ks"}, "versions": [version]},
+                "status": {"conditions": [condition]}});
+            serde_json::from_value(definition).expect("a definition")
+        };
+        assert!(serves(&definition("v1beta1", true, "True")));
+        assert!(!serves(&definition("v1alpha2", true, "True")), "an earlier version of the API");
+        assert!(!serves(&definition("v1beta1", false, "True")));
+        assert!(!serves(&definition("v1beta1", true, "False")), "not in force yet");
+    }
 
     #[test]
     fn a_service_has_the_addresses_of_all_its_slices() {

@@ -57,7 +57,7 @@ impl Choice {
     pub(super) fn gone(&mut self, slice: &Arc<str>, alone: bool, now: Moment) -> bool {
         self.slices.remove(slice);
         for held in self.held.values_mut() {
-            held.until = held.at_most.min(now + HOLD);
+            held.until = held.until.max(held.at_most.min(now + HOLD));
         }
         if alone {
             let held = Held { until: now + HOLD, at_most: now + HOLD_AT_MOST };
@@ -80,6 +80,11 @@ impl Choice {
     pub(super) fn endpoints_listed(&mut self) -> Vec<Arc<str>> {
         self.endpoints = Endpoints::Read(0);
         std::mem::take(&mut self.held).into_keys().collect()
+    }
+
+    /// An endpoint has been heard of: what is held of it is so.
+    pub(super) fn heard(&mut self, endpoint: &Arc<str>) {
+        self.held.remove(endpoint);
     }
 
     /// Whether endpoints are to be read.
@@ -193,5 +198,24 @@ mod tests {
         assert_eq!(choice.expired(s(60)), ["0".into()], "but not for ever");
         choice.listed("1".into(), 1);
         assert!(!choice.expired(s(64)).contains(&"1".into()), "it has come back");
+    }
+
+    #[test]
+    fn an_endpoint_that_no_slice_lists_yet_is_held_its_time() {
+        let mut choice = Choice::default();
+        for slice in ["a", "b"] {
+            choice.listed(slice.into(), 1);
+        }
+        choice.hold("endpoint:x".into(), s(0));
+        choice.hold("endpoint:y".into(), s(0));
+        choice.gone(&"a".into(), false, s(1));
+        assert!(choice.expired(s(59)).is_empty(), "another slice's end does not shorten it");
+
+        // No slice is left, so endpoints are read again: the list says x, and not y.
+        choice.gone(&"b".into(), false, s(59));
+        assert!(choice.is_listing());
+        choice.heard(&"endpoint:x".into());
+        assert_eq!(choice.endpoints_listed(), ["endpoint:y".into()]);
+        assert!(choice.expired(s(100)).is_empty());
     }
 }

@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, OptionFuture};
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use tokio::time::{Instant, Interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::choice::Choice;
 use super::table::{Origin, Said};
@@ -49,7 +49,7 @@ pub(super) fn cluster(cache: Cache, client: Client, slices: bool) -> Cluster {
         cache,
         choice: Choice::default(),
         start: Instant::now(),
-        looks: tokio::time::interval(LOOK),
+        looks: looks(),
         news: VecDeque::new(),
         counted: false,
         told: false,
@@ -130,8 +130,9 @@ impl Reading {
         let name = |key: &Key| -> Arc<str> { format!("{ENDPOINT}{key}").into() };
         match event {
             Event::Applied(endpoint) => {
-                let said = source::endpoint(&endpoint);
-                self.news.push_back(Some((name(&Key::of(&endpoint)), said)));
+                let (name, said) = (name(&Key::of(&endpoint)), source::endpoint(&endpoint));
+                self.choice.heard(&name);
+                self.news.push_back(Some((name, said)));
             }
             Event::Deleted(key) => self.forget(name(&key)),
             Event::Synced => {
@@ -174,6 +175,13 @@ impl Reading {
     fn forget(&mut self, name: Arc<str>) {
         self.news.push_back(Some((name, Said::default())));
     }
+}
+
+/// Most of the time there is nothing to look for: looks that were left out are not made up for.
+fn looks() -> Interval {
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
 }
 
 fn is_endpoint(name: &str) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
 use cilia_runtime::testing::eventually_for;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -98,6 +98,15 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.following.abort();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_were_left_out_are_not_made_up_for() {
+    let mut looks = super::looks();
+    looks.tick().await;
+    tokio::time::advance(Duration::from_hours(24)).await;
+    looks.tick().await;
+    assert!(looks.tick().now_or_never().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,11 @@
 //! `cilia policy`.
 
-mod offline;
-
 use std::io::Read as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
-use cilia_policy::{Config, Flow};
+use anyhow::{Context as _, anyhow, bail};
+use cilia_identity::{Filter, PodLabels};
+use cilia_policy::{Config, Flow, Manifests, Party, PodMeta};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -75,10 +74,10 @@ pub(crate) async fn run(
         Command::Explain { from, to, port, filename } => {
             let (port, proto) = parse_port(port)?;
             let told = if let Some(file) = filename {
-                let mut manifests = offline::Manifests::read(&objects(file)?)?;
-                let (from, to) = (manifests.party(from)?, manifests.party(to)?);
+                let mut cluster = cluster(&objects(file)?)?;
+                let (from, to) = (party(&cluster, from)?, party(&cluster, to)?);
                 let flow = Flow { from, to, proto, port };
-                let told = cilia_policy::explain(&mut manifests.rules, &flow);
+                let told = cilia_policy::explain(&mut cluster.repository, &flow);
                 json!({"explanation": told, "text": told.to_string()})
             } else {
                 let (from, to) = (crate::agent::segment(from), crate::agent::segment(to));
@@ -111,7 +110,48 @@ pub(crate) async fn run(
 fn parse_port(text: &str) -> anyhow::Result<(u16, u8)> {
     let (port, proto) = text.split_once('/').unwrap_or((text, "TCP"));
     let number = port.parse().with_context(|| format!("{port:?} is no port"))?;
-    Ok((number, offline::protocol(proto)?))
+    Ok((number, protocol(proto)?))
+}
+
+/// A protocol by name or number.
+fn protocol(text: &str) -> anyhow::Result<u8> {
+    use cilia_policy::l4::protocol as known;
+    Ok(match text.to_ascii_uppercase().as_str() {
+        "TCP" => known::TCP,
+        "UDP" => known::UDP,
+        "SCTP" => known::SCTP,
+        "ICMP" | "ICMPV4" => known::ICMP,
+        "ICMPV6" => known::ICMPV6,
+        other => other.parse().map_err(|_| {
+            anyhow!("{text:?} is no protocol: use TCP, UDP, SCTP, ICMP, ICMPv6 or a number")
+        })?,
+    })
+}
+
+/// A cluster out of manifests, with the labels that count by default. Without one of its policies the
+/// answers would be wrong, so each must be usable.
+fn cluster(objects: &[Value]) -> anyhow::Result<Manifests> {
+    let config = Config::default();
+    let filter = Filter::new::<&str>(&[], None).map_err(|error| anyhow!("{error}"))?;
+    let labels = |pod: PodMeta<'_>| {
+        let PodMeta { namespace, service_account, labels, namespace_labels } = pod;
+        let cluster = &config.cluster;
+        PodLabels { namespace, service_account, cluster, pod: labels, namespace_labels }
+            .identity(&filter)
+    };
+    let cluster = Manifests::read(objects, &config, &labels);
+    if let Some((policy, fault)) = cluster.faults.first() {
+        bail!("{policy}: {fault}");
+    }
+    Ok(cluster)
+}
+
+/// A side of a flow in manifests.
+fn party(cluster: &Manifests, text: &str) -> anyhow::Result<Party> {
+    cluster.party(text).map_err(|fault| {
+        let known: Vec<&str> = cluster.pods().take(10).collect();
+        anyhow!("{fault}; pods of the manifests: {}", known.join(", "))
+    })
 }
 
 fn selectors(listed: &[Value]) -> Table {
@@ -238,7 +278,8 @@ fn check(object: &Value) -> Checked {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, parse_port};
+    use super::{check, cluster, parse_port, party};
+    use cilia_policy::Flow;
     use serde_json::{Value, json};
 
     fn fault(spec: &Value) -> Option<String> {
@@ -266,5 +307,43 @@ mod tests {
             assert_eq!(parse_port(text).expect(text), want);
         }
         assert!(parse_port("http/TCP").is_err() && parse_port("80/XTP").is_err());
+    }
+
+    #[test]
+    fn pods_of_manifests_are_judged_by_their_policies() {
+        let pod = |name: &str| {
+            json!({"kind": "Pod", "metadata": {"name": name, "namespace": "shop",
+                "labels": {"app": name, "pod-template-hash": "x"}}, "spec": {"containers": [{"name": "c",
+                "ports": [{"name": "http", "containerPort": 8080}]}]}})
+        };
+        let policy = json!({"kind": "NetworkPolicy", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"from": [
+                {"podSelector": {"matchLabels": {"app": "client"}}}], "ports": [{"port": "http"}]}]}});
+        let mut objects =
+            vec![pod("web"), pod("client"), pod("other"), policy, json!({"kind": "ConfigMap"})];
+        let mut manifests = cluster(&objects).expect("manifests");
+        for (from, port, allowed) in [
+            ("shop/client", 8080, true),
+            ("shop/client", 80, false),
+            ("shop/other", 8080, false),
+            ("192.0.2.1", 8080, false),
+        ] {
+            let (from, to) = (party(&manifests, from), party(&manifests, "shop/web"));
+            let flow = Flow { from: from.expect("from"), to: to.expect("to"), proto: 6, port };
+            let told = cilia_policy::explain(&mut manifests.repository, &flow);
+            assert_eq!(told.allowed, allowed, "{told}");
+        }
+        let fault = party(&manifests, "shop/nobody").expect_err("no such pod").to_string();
+        assert!(fault.contains("shop/client"), "{fault}");
+        // Labels that differ between pods of one Deployment make no identity.
+        let labels = party(&manifests, "shop/web").expect("a pod").identity.expect("an identity");
+        let labels = manifests.repository.labels(labels).expect("labels");
+        assert_eq!(labels.get("k8s", "pod-template-hash"), None);
+        objects[3]["spec"]["ingress"][0]["ports"][0]["port"] = json!(70000);
+        let fault = cluster(&objects).expect_err("a bad port").to_string();
+        assert!(
+            fault.starts_with("NetworkPolicy shop/web: spec.ingress[0].ports[0].port"),
+            "{fault}"
+        );
     }
 }

@@ -3,6 +3,7 @@
 mod absent;
 mod access;
 mod bpf;
+mod cluster;
 mod collector;
 pub mod disconnect;
 mod endpoint;
@@ -27,12 +28,15 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, get};
 use axum::{Extension, Router};
+use cilia_kvstore::Health;
 use cilia_loader::Datapath;
 use cilia_runtime::config::Config;
 use cilia_runtime::metrics::Metrics;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::clustermesh::Remotes;
 use crate::endpoint::Endpoints;
 use crate::events::Bus;
 use crate::identity::Identities;
@@ -82,6 +86,10 @@ pub struct Parts {
     pub datapath: Arc<Datapath>,
     /// The metrics.
     pub metrics: Metrics,
+    /// How the kvstore is, if there is one.
+    pub kvstore: Option<watch::Receiver<Health>>,
+    /// The other clusters by name, if others are read.
+    pub clusters: Option<Remotes>,
 }
 
 /// Why the socket can't be served.

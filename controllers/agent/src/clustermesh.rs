@@ -1,13 +1,14 @@
 //! Other clusters: hands what they say to the ipcache, identities, nodes and services.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cilia_kvstore::mesh::{Change, Mesh, News, Settings as MeshSettings};
+use cilia_kvstore::mesh::{Change, Mesh, News, Remote, Settings as MeshSettings};
 use cilia_kvstore::value::Node;
 use cilia_runtime::config::Config as Flags;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identities;
@@ -52,6 +53,9 @@ impl Settings {
     }
 }
 
+/// How other clusters are, by name.
+pub type Remotes = watch::Receiver<BTreeMap<String, Remote>>;
+
 /// Other clusters; clones share them.
 #[derive(Debug, Clone)]
 pub struct Clustermesh {
@@ -74,6 +78,11 @@ impl Clustermesh {
     pub fn new(settings: &Settings) -> (Self, mpsc::Receiver<News>) {
         let (mesh, news) = Mesh::new(settings.mesh.clone());
         (Self { mesh, sync_timeout: settings.sync_timeout }, news)
+    }
+
+    /// Every cluster by its name, and how it is.
+    pub fn remotes(&self) -> Remotes {
+        self.mesh.remotes()
     }
 
     /// Returns once every cluster has said everything, or not in time.

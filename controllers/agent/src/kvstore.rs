@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cilia_crds::NumericIdentity;
 use cilia_kvstore::value::{IpIdentityPair, decode};
-use cilia_kvstore::{Allocator, Client, Event, Mirror, Options, Watchdog, keys};
+use cilia_kvstore::{Allocator, Client, Event, Health, Mirror, Options, Watchdog, keys};
 use cilia_loader::RemoteEndpoint;
 use cilia_runtime::config::Config as Flags;
 use cilia_runtime::lanes::Workqueues;
@@ -147,6 +147,11 @@ impl Kvstore {
             Mode::BothReadKubernetes => Some(Backend::BothReadKubernetes(allocator)),
             Mode::BothReadKvstore => Some(Backend::BothReadKvstore(allocator)),
         }
+    }
+
+    /// Whether it can be relied on.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.watchdog.health()
     }
 
     /// Returns once every address that there was at the start has been told.

@@ -187,7 +187,8 @@ impl Agent {
                 policy::host::guard(enforcer.clone(), base, workqueues.clone(), stop.clone());
             self.spawn("the node's policy", guard);
         }
-        let fed = self.feed(
+        let health = kvstore.as_ref().map(Kvstore::health);
+        let (fed, clusters) = self.feed(
             &settings,
             kvstore,
             &endpoints,
@@ -249,6 +250,7 @@ impl Agent {
             enforcer: enforcer.clone(),
             ipcache: cache.clone(),
             bus: bus.clone(),
+            clusters: clusters.clone(),
         }));
         let plugin = cni::Server::new(readiness.clone());
         let disconnecting = api::disconnect::router(&flags, endpoints.clone(), plugin.clone());
@@ -265,6 +267,8 @@ impl Agent {
             bus,
             datapath,
             metrics,
+            kvstore: health,
+            clusters,
         };
         let router = api::router(parts).merge(disconnecting).merge(plugin.router());
         let (socket, served) = (settings.socket.clone(), stop.clone());
@@ -292,14 +296,15 @@ impl Agent {
         self.spawn("identities", async move { identities.run(stop).await });
     }
 
-    /// Starts what reads and writes outside of Kubernetes. What it says of addresses, if anything.
+    /// Starts what reads and writes outside of Kubernetes. What it says of addresses, if anything, and
+    /// how other clusters are.
     fn feed(
         &mut self,
         settings: &Settings,
         kvstore: Option<Kvstore>,
         endpoints: &Endpoints,
         readers: clustermesh::Readers,
-    ) -> Option<mpsc::Receiver<Vec<ipcache::Fed>>> {
+    ) -> (Option<mpsc::Receiver<Vec<ipcache::Fed>>>, Option<clustermesh::Remotes>) {
         let stop = self.stop.clone();
         let (feed, news) = mpsc::channel(kvstore::BATCHES);
         let feeds = Kvstore::feeds(&settings.kvstore) || settings.clustermesh.is_some();
@@ -312,6 +317,7 @@ impl Agent {
             );
             mesh
         });
+        let remotes = mesh.as_ref().map(Clustermesh::remotes);
         if let Some(kvstore) = kvstore.clone() {
             let (endpoints, feed) = (endpoints.clone(), Some(feed.clone()));
             self.spawn("kvstore", kvstore.run(endpoints, nodes, feed, stop.clone()));
@@ -332,7 +338,7 @@ impl Agent {
                 stop.cancelled().await;
             });
         }
-        feeds.then_some(news)
+        (feeds.then_some(news), remotes)
     }
 
     fn fill_maps(&mut self, maps: Maps<'_>) {

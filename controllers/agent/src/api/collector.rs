@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cilia_kvstore::mesh::Remote;
 use cilia_loader::Datapath;
 use prometheus_client::collector::Collector as Collects;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -11,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::bpf::direction;
+use crate::clustermesh::Remotes;
 use crate::endpoint::Endpoints;
 use crate::events::Bus;
 use crate::identity::Identities;
@@ -32,6 +34,8 @@ pub struct Collector {
     pub ipcache: Cache,
     /// Events that were lost.
     pub bus: Bus,
+    /// How other clusters are, if others are read.
+    pub clusters: Option<Remotes>,
 }
 
 type Labels<'a> = Vec<(&'a str, String)>;
@@ -76,6 +80,31 @@ impl Encoder<'_> {
         )?;
         for (labels, value) in values {
             ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Encoder<'_> {
+    fn clusters(&mut self, remotes: &BTreeMap<String, Remote>) -> std::fmt::Result {
+        let all = [(vec![], count(remotes.len()))];
+        self.gauges("cilium_clustermesh_remote_clusters", "Other clusters", &all)?;
+        let ready = |one: &Remote| i64::from(one.ready && one.connected);
+        let failures = |one: &Remote| i64::try_from(one.failures).unwrap_or(i64::MAX);
+        let each: [(&str, &str, &dyn Fn(&Remote) -> i64); 6] = [
+            ("failures", "How often a cluster was lost", &failures),
+            ("last_failure_ts", "When, in seconds since 1970", &|one| one.last_failure),
+            ("readiness_status", "Whether everything was heard of it", &ready),
+            ("nodes", "Its nodes", &|one| count(one.counts.nodes)),
+            ("services", "Its shared services", &|one| count(one.counts.services)),
+            ("endpoints", "Its addresses", &|one| count(one.counts.ips)),
+        ];
+        for (name, help, value) in each {
+            let values: Vec<_> = remotes
+                .iter()
+                .map(|(name, one)| (vec![("target_cluster", name.clone())], value(one)))
+                .collect();
+            self.gauges(&format!("cilium_clustermesh_remote_cluster_{name}"), help, &values)?;
         }
         Ok(())
     }
@@ -190,6 +219,9 @@ impl Collects for Collector {
             (vec![("type", "cluster_local".to_owned())], count(identities.len() - reserved)),
         ];
         encoder.gauges("cilium_identity", "Identities by type", &kinds)?;
+        if let Some(clusters) = &self.clusters {
+            encoder.clusters(&clusters.borrow())?;
+        }
         let addresses = count(self.ipcache.entries().len());
         encoder.gauges(
             "cilium_ipcache_entries",

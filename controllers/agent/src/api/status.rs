@@ -10,8 +10,8 @@ use axum::response::{IntoResponse as _, Response};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::Parts;
 use super::query::{Pairs, bad_request, flag};
+use super::{Parts, cluster};
 
 /// How long the API server may take to say its version.
 const ASK: Duration = Duration::from_secs(2);
@@ -84,8 +84,8 @@ fn whole(parts: &Parts) -> Value {
         (config.bool("enable-ipv4-masquerade"), config.bool("enable-ipv6-masquerade"));
     let tunnel = config.string("routing-mode") != "native";
     let firewall = if config.bool("enable-host-firewall") { "Enabled" } else { "Disabled" };
-    json!({
-        "kvstore": {"state": "Disabled", "msg": ""},
+    let mut status = json!({
+        "kvstore": kvstore(parts),
         "kube-proxy-replacement": {"mode": if config.bool("kube-proxy-replacement") { "True" } else { "False" }},
         "host-firewall": {"mode": firewall},
         "srv6": {"enabled": false},
@@ -117,7 +117,18 @@ fn whole(parts: &Parts) -> Value {
         "modules": modules,
         "policy": {"revision": parts.enforcer.view().borrow().revision},
         "endpoints": {"total": parts.endpoints.list().len()},
-    })
+    });
+    if let Some(clusters) = &parts.clusters {
+        status["cluster-mesh"] = cluster::mesh(&clusters.borrow());
+    }
+    status
+}
+
+/// How the kvstore is.
+fn kvstore(parts: &Parts) -> Value {
+    let Some(health) = &parts.kvstore else { return json!({"state": "Disabled", "msg": ""}) };
+    let health = health.borrow();
+    json!({"state": if health.ok { "Ok" } else { "Failure" }, "msg": health.message})
 }
 
 fn cpus() -> usize {

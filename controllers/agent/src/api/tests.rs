@@ -55,6 +55,8 @@ fn parts(bpf: &BpfFs, flags: &[&str], endpoints: Vec<LocalEndpoint>) -> Parts {
         bus: Bus::default(),
         datapath: Arc::new(Datapath::load(&datapath).unwrap()),
         metrics: Metrics::new("cilium"),
+        kvstore: None,
+        clusters: None,
     }
 }
 

@@ -127,6 +127,8 @@ impl Agent {
             bus: Bus::default(),
             datapath: Arc::clone(&datapath),
             metrics: Metrics::new("cilium"),
+            kvstore: None,
+            clusters: None,
         };
         let enforcer = parts.enforcer.clone();
         let sources = ipcache::Sources {
@@ -193,6 +195,7 @@ impl Agent {
             enforcer: parts.enforcer,
             ipcache: parts.ipcache,
             bus: parts.bus,
+            clusters: None,
         }));
         parts.metrics.render()
     }

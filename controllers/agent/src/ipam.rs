@@ -103,6 +103,7 @@ impl Ipam {
         notes: PathBuf,
     ) -> Self {
         let mut source = NodePools::new(ipv4, ipv6, pre_allocation);
+        source.set_own_pool(default_pool);
         let (version, releasing) = read_notes(&notes);
         source.restore_releasing(version, releasing);
         let (addresses, notes) = (Mutex::new(Source::Pools(Box::new(source))), Some(notes));
@@ -205,6 +206,7 @@ impl Ipam {
     ) -> Result<Pair, AddressError> {
         let mut supply = self.0.supply.subscribe();
         let deadline = Instant::now() + GIVEN_WITHIN;
+        let mut asked = false;
         loop {
             supply.borrow_and_update();
             let error = match self.take(wants, owner, pod) {
@@ -215,7 +217,10 @@ impl Ipam {
                 Err(error) if self.has_pools() => error,
                 Err(error) => return Err(error),
             };
-            bump(&self.0.demand);
+            // Once: whoever looks at the demand says what there is, and that is heard here.
+            if !std::mem::replace(&mut asked, true) {
+                bump(&self.0.demand);
+            }
             if timeout_at(deadline, supply.changed()).await.is_err() {
                 return Err(error);
             }

@@ -51,6 +51,8 @@ pub struct NodePools {
     tried: BTreeSet<(String, IpNet)>,
     /// The ranges of every pool; nothing before they are known.
     pools: Option<BTreeMap<String, Vec<IpNet>>>,
+    /// The pool of the node's own addresses.
+    own: Option<String>,
     /// Pods that got no address: out of which pools, and until when they count.
     pending: BTreeMap<String, (Vec<(Family, String)>, u64)>,
     restored: bool,
@@ -71,9 +73,15 @@ impl NodePools {
             missing: BTreeSet::new(),
             tried: BTreeSet::new(),
             pools: None,
+            own: None,
             pending: BTreeMap::new(),
             restored: false,
         }
+    }
+
+    /// The node itself has an address out of this pool: one is asked for whatever pods there are.
+    pub fn set_own_pool(&mut self, pool: &str) {
+        self.own = Some(pool.to_owned());
     }
 
     /// The node's object, as of this version, lists this; what is no CIDR is passed over.
@@ -230,6 +238,7 @@ impl NodePools {
     /// What the node asks for, sorted by pool.
     fn requested(&self) -> Vec<Request> {
         let mut pools: BTreeSet<&str> = self.pre_allocation.keys().map(String::as_str).collect();
+        pools.extend(self.own.as_deref());
         pools.extend(self.listed.keys().map(String::as_str));
         pools.extend(self.missing.iter().map(|(pool, _)| pool.as_str()));
         pools.extend(
@@ -252,7 +261,8 @@ impl NodePools {
         let wants = self.pending.values().flat_map(|(wants, _)| wants);
         let waiting = wants.filter(|(of, from)| *of == family && from == pool).count();
         let pre_allocation = self.pre_allocation.get(pool).copied().unwrap_or_default();
-        demand(u32::try_from(used + waiting).unwrap_or(u32::MAX), pre_allocation)
+        let needed = demand(u32::try_from(used + waiting).unwrap_or(u32::MAX), pre_allocation);
+        needed.max(u32::from(self.own.as_deref() == Some(pool)))
     }
 
     /// Ranges that nobody uses, the last first, while the others of their pool and family are enough. As for

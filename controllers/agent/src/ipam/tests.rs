@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use cilia_ipam::{Allocation, Family};
+use cilia_ipam::{Allocation, Family, Request};
 
 use super::Ipam;
 
@@ -40,7 +40,8 @@ async fn a_pod_waits_for_a_range_of_its_pool() {
         "allocate IPv4 address from pool \"red\": this node has no range of it (yet)"
     );
     let wish = ipam.wish(&[], true).unwrap().unwrap();
-    assert_eq!((wish.requested[0].v4, wish.urgent), (1, true));
+    let ask = |pool: &str| Request { pool: pool.to_owned(), v4: 1, v6: 0 };
+    assert_eq!((wish.requested, wish.urgent), (vec![ask("default"), ask("red")], true));
 
     let asks = ipam.allocate_out_of(&wants, "n/p (c)", "n/p");
     let gives = async {
@@ -53,11 +54,32 @@ async fn a_pod_waits_for_a_range_of_its_pool() {
     // The pod goes; what is given back is written down first, and the next agent knows of it.
     ipam.release("n/p (c)");
     let wish = ipam.wish(&[], true).unwrap().unwrap();
-    assert_eq!((wish.requested, wish.allocated), (vec![], Some(vec![])));
+    assert_eq!((wish.requested, wish.allocated), (vec![ask("default")], Some(vec![])));
     let next = Ipam::of_pools((true, false), BTreeMap::new(), "default", notes.clone());
     next.observe(Some(("1", &listed("red", "10.0.0.4/32"))));
     assert!(next.allocate_out_of(&wants, "n/q (d)", "n/q").await.is_err());
     next.observe(Some(("2", &[])));
     next.observe(Some(("3", &listed("red", "10.0.0.4/32"))));
     assert!(next.allocate_out_of(&wants, "n/q (d)", "n/q").await.is_ok(), "it was given anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_keeps_nobody_busy() {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = folder.path().join("notes");
+    let ipam = Ipam::of_pools((true, false), BTreeMap::new(), "default", notes);
+    let mut demand = ipam.demand();
+    let looks = async {
+        for looks in 0.. {
+            assert!(looks < 10, "the node is looked at again and again");
+            demand.changed().await.unwrap();
+            ipam.observe(Some(("1", &[])));
+            tokio::task::yield_now().await;
+        }
+    };
+    let wants = [(Family::V4, "red".to_owned())];
+    tokio::select! {
+        late = ipam.allocate_out_of(&wants, "n/p (c)", "n/p") => assert!(late.is_err()),
+        () = looks => {}
+    }
 }

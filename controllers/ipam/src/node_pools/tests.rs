@@ -156,3 +156,14 @@ fn what_was_given_back_in_vain_is_used_again() {
     assert!(add(&mut node, "red", "a"));
     assert_eq!(node.wish(&[], 0, true).allocated, None);
 }
+
+#[test]
+fn the_node_s_own_pool_is_asked_for_without_pods() {
+    let mut node = pools(&[("red", 8)]);
+    node.set_own_pool("default");
+    assert_eq!(asks(&mut node, 0), [("default".to_owned(), 1), ("red".to_owned(), 8)]);
+    see(&mut node, &list(&[("default", &["10.0.0.0/30"]), ("red", &["10.1.0.0/28"])]));
+    node.addresses_mut().restore("10.0.0.1".parse().unwrap(), "router").unwrap();
+    node.restored();
+    assert_eq!(asks(&mut node, 1)[0], ("default".to_owned(), 1), "it is the router's");
+}

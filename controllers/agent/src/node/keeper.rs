@@ -10,7 +10,7 @@ use cilia_runtime::watch::{Event, Scope, watch, watch_scoped};
 use futures::StreamExt as _;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::Instant;
@@ -98,8 +98,10 @@ impl Keeper {
 
     fn node(&self, event: Event<Node>) {
         if let Event::Applied(node) = event {
-            let facts = Facts::from(&node);
-            let news = self.seen().facts.replace(facts.clone()) != Some(facts);
+            let mut seen = self.seen();
+            let facts = Facts::from(&node).after(seen.facts.as_ref());
+            let news = seen.facts.replace(facts.clone()) != Some(facts);
+            drop(seen);
             if news {
                 self.lanes.add(0, ());
             }
@@ -111,12 +113,7 @@ impl Keeper {
             Event::Applied(node) => {
                 self.nodes.applied(NodeInfo::from(&node));
                 if node.metadata.name.as_deref() == Some(&self.config.name) {
-                    let mut seen = self.seen();
-                    // The answer to a write may have been faster than the watch.
-                    if !seen.own.as_ref().is_some_and(|known| is_older(&node, known)) {
-                        seen.own = Some(Arc::new(node));
-                    }
-                    drop(seen);
+                    self.know(node);
                     self.lanes.add(0, ());
                 }
             }
@@ -214,6 +211,11 @@ impl Keeper {
     /// wait before the next time.
     async fn publish_use(&self) -> Result<Option<Duration>, Error> {
         let Some(own) = self.seen().own.clone() else { return Ok(None) };
+        // It may say more than what this look began with, and what is answered must hold from here on.
+        let mut offered = supply::offered(Some(&own));
+        offered.retain(|range| self.config.has_family(range));
+        let routers = self.nodes.local().map(|local| local.routers.clone()).unwrap_or_default();
+        self.ipam.set_ranges(&offered, &routers)?;
         let Some((status, urgent)) = supply::status(&own, &self.ipam.list()) else {
             return Ok(None);
         };
@@ -226,7 +228,7 @@ impl Keeper {
         let name = &self.config.name;
         let params = PatchParams::default();
         let written = api.patch_status(name, &params, &Patch::Merge(patch)).await;
-        self.wrote("patch the status of", written)?;
+        self.wrote("patch the status of", written).await?;
         self.seen().written = Some(Instant::now());
         Ok(None)
     }
@@ -276,10 +278,10 @@ impl Keeper {
                 ("patch", api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
             }
         };
-        self.wrote(operation, written)
+        self.wrote(operation, written).await
     }
 
-    fn wrote(
+    async fn wrote(
         &self,
         operation: &'static str,
         written: Result<CiliumNode, kube::Error>,
@@ -287,14 +289,33 @@ impl Keeper {
         match written {
             Ok(node) => {
                 // The watch will say the same; until then this is what is there.
-                self.seen().own = Some(Arc::new(node));
+                self.know(node);
                 self.lanes.add(0, ());
                 Ok(())
             }
             Err(cause) => {
                 let name = self.config.name.clone();
+                // What is known is wrong, and perhaps the watch has nothing to add.
+                if matches!(&cause, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
+                    let api: Api<CiliumNode> = Api::all(self.client.clone());
+                    // Agents may list nodes, not get one.
+                    let own = ListParams::default().fields(&format!("metadata.name={name}"));
+                    match api.list(&own).await.map(|mut list| list.items.pop()) {
+                        Ok(Some(node)) => self.know(node),
+                        Ok(None) => self.seen().own = None,
+                        Err(_) => {}
+                    }
+                }
                 Err(Error::Kubernetes { operation, name, cause: Box::new(cause) })
             }
+        }
+    }
+
+    /// The node's own object is so; unless more is known: watch and answers don't come in order.
+    fn know(&self, node: CiliumNode) {
+        let mut seen = self.seen();
+        if !seen.own.as_ref().is_some_and(|known| is_older(&node, known)) {
+            seen.own = Some(Arc::new(node));
         }
     }
 

@@ -4,6 +4,7 @@ use cilia_crds::CiliumNode;
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::{ApiServer, eventually};
+use cilia_runtime::watch::Event;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -128,4 +129,27 @@ async fn the_object_is_made_kept_and_left_alone() {
         server.writes().await.into_iter().filter(|write| write.agent.starts_with("second")).count();
     assert_eq!(written, 0);
     token.cancel();
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_late_is_no_news() {
+    let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let keeper = Keeper::new(
+        config(IpamMode::ClusterPool),
+        kube::Client::try_from(nowhere).unwrap(),
+        Nodes::default(),
+        Ipam::default(),
+        Readiness::new(&["node"]),
+        &Workqueues::register(&Metrics::new("cilium")),
+    );
+    let node = |version: &str| -> CiliumNode {
+        let metadata = json!({"name": "n1", "uid": "u", "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap()
+    };
+    keeper.cilium_node(Event::Applied(node("70")));
+    keeper.wrote("patch", Ok(node("69"))).await.unwrap();
+    let version = || keeper.seen().own.as_ref()?.metadata.resource_version.clone();
+    assert_eq!(version().as_deref(), Some("70"), "the watch has said more");
+    keeper.wrote("patch", Ok(node("100"))).await.unwrap();
+    assert_eq!(version().as_deref(), Some("100"));
 }

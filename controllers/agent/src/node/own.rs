@@ -1,6 +1,6 @@
 //! Decides what this node's `CiliumNode` says, which ranges it has, and how to put right what differs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cilia_crds::CiliumNode;
@@ -22,6 +22,8 @@ const EXTERNAL_IP: &str = "ExternalIP";
 pub(super) struct Facts {
     pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// Labels that it had and has no more.
+    pub(super) labels_gone: BTreeSet<String>,
     /// Type and address.
     pub(super) addresses: Vec<(String, IpAddr)>,
     pub(super) pod_cidrs: Vec<String>,
@@ -43,6 +45,7 @@ impl From<&Node> for Facts {
         Self {
             uid: node.metadata.uid.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default().into_iter().collect(),
+            labels_gone: BTreeSet::new(),
             addresses: status
                 .filter(|address| matches!(address.type_.as_str(), INTERNAL_IP | EXTERNAL_IP))
                 .filter_map(|address| Some((address.type_.clone(), address.address.parse().ok()?)))
@@ -57,6 +60,14 @@ impl From<&Node> for Facts {
 }
 
 impl Facts {
+    /// The same, knowing what was said before.
+    pub(super) fn after(mut self, former: Option<&Self>) -> Self {
+        let former = former.into_iter();
+        let had = former.flat_map(|former| former.labels.keys().chain(&former.labels_gone));
+        self.labels_gone = had.filter(|key| !self.labels.contains_key(*key)).cloned().collect();
+        self
+    }
+
     /// The first address of a family that other nodes send to.
     pub(super) fn internal(&self, ipv4: bool) -> Option<IpAddr> {
         let of_family =
@@ -189,7 +200,9 @@ pub(super) fn write(
     let (mut metadata, mut spec) = (json!({}), json!({}));
     let present_labels = present.metadata.labels.clone().unwrap_or_default();
     let wrong = facts.labels.iter().filter(|(key, value)| present_labels.get(*key) != Some(*value));
-    let wrong: BTreeMap<_, _> = wrong.collect();
+    let mut wrong: BTreeMap<_, _> = wrong.map(|(key, value)| (key, json!(value))).collect();
+    let gone = facts.labels_gone.iter().filter(|key| present_labels.contains_key(*key));
+    wrong.extend(gone.map(|key| (key, Value::Null)));
     if !wrong.is_empty() {
         metadata["labels"] = json!(wrong);
     }

@@ -29,6 +29,7 @@ fn facts(pod_cidrs: &[&str]) -> Facts {
     Facts {
         uid: "u1".into(),
         labels: [("zone".to_owned(), "a".to_owned())].into(),
+        labels_gone: ["rack".to_owned()].into(),
         addresses: vec![
             ("InternalIP".into(), "192.0.2.1".parse().unwrap()),
             ("InternalIP".into(), "2001:db8::1".parse().unwrap()),
@@ -127,6 +128,11 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
             "a label",
             |node| _ = node.metadata.labels.as_mut().unwrap().remove("zone"),
             &["/metadata/labels/zone"],
+        ),
+        (
+            "a label that the Node has no more",
+            |node| _ = node.metadata.labels.as_mut().unwrap().insert("rack".into(), "7".into()),
+            &["/metadata/labels/rack"],
         ),
         (
             "orphaned",

@@ -304,6 +304,20 @@ fn trouble_costs_no_pod_its_network() {
         objects.delete("p1", &DeleteParams::default()).await.unwrap();
         published("p1", uid).await;
 
+        // The node's address changes: others hear of it by the pods' objects.
+        let nodes: Api<Node> = Api::all(server.client());
+        for address in ["192.0.2.7", "192.0.2.1"] {
+            let status =
+                json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+            nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+            eventually(|| async {
+                let status = objects.get("p1").await.unwrap().status.unwrap();
+                let node = status.networking.unwrap().node;
+                if node.as_deref() == Some(address) { Ok(()) } else { Err(node) }
+            })
+            .await;
+        }
+
         // What could not be undone keeps its addresses until it is.
         let parts = agent.lifecycle.parts();
         let second = parts.endpoints.of_attachment("c2:eth0").unwrap();

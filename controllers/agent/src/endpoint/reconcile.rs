@@ -58,6 +58,9 @@ impl Lifecycle {
         let Inner { parts, queue, .. } = &*self.0;
         let mut identities = parts.identities.subscribe();
         let mut unlisted = parts.ipcache.unlisted();
+        let mut nodes = parts.nodes.subscribe();
+        let address = || parts.nodes.local().and_then(|local| local.address());
+        let mut published = address();
         let mut policies = parts.enforcer.view();
         let mut troubled = HashMap::new();
         let follow = async {
@@ -80,6 +83,13 @@ impl Lifecycle {
                         self.look_at(|endpoint| now.get(&endpoint.id) != troubled.get(&endpoint.id));
                         troubled = now;
                     }
+                    changed = nodes.changed() => match changed {
+                        Err(_) => return,
+                        // Others send to the node's address that objects name.
+                        Ok(()) => if std::mem::replace(&mut published, address()) != published {
+                            self.look_at(|_| true);
+                        },
+                    },
                     address = unlisted.recv() => match address {
                         Err(RecvError::Closed) => return,
                         Err(RecvError::Lagged(_)) => self.publish_again(|_| true),

@@ -33,6 +33,7 @@ mod to_container;
 mod verdict;
 
 // The kernel gives its helpers only to programs under the GPL.
+// SAFETY: nothing else in the object has this name or section, and the loader reads a text there.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";

@@ -134,7 +134,8 @@ where
     M: Map<K, V>,
 {
     // SAFETY: as in `get`; the program makes no second reference to the same entry while it has
-    // this one, and fields are plain integers.
+    // this one. Another processor may have one to the same connection (all else is per processor):
+    // fields are integers of which every value is valid, so a count or a flag may get lost, no more.
     unsafe { lookup(map, key).as_mut() }
 }
 
@@ -144,7 +145,8 @@ pub fn set<M, K, V>(map: &'static M, key: *const K, value: *const V) -> bool
 where
     M: Map<K, V>,
 {
-    // SAFETY: key and value point to what the map holds; the verifier checks their sizes.
+    // SAFETY: the helper reads a `K` and a `V` from where these point; the verifier refuses a program
+    // that hands it anything else than that much of its stack, of a packet's copy or of a map.
     unsafe {
         bpf_map_update_elem(from_ref(map).cast_mut().cast(), key.cast(), value.cast(), 0) == 0
     }

@@ -74,7 +74,7 @@ impl Skb {
     /// Copies the packet's first bytes to where an event is written.
     #[inline(always)]
     pub fn capture(self, to: *mut c_void, len: u32) {
-        // SAFETY: the caller reserved at least `len` bytes, which the verifier checks. When it
+        // SAFETY: there are at least `len` bytes at `to`, which the verifier checks. When it
         // fails, the helper clears what it was to write.
         unsafe {
             helpers::bpf_skb_load_bytes(self.0.cast(), 0, to, len);
@@ -84,7 +84,8 @@ impl Skb {
     /// Writes bytes into the packet; says whether it worked.
     #[inline(always)]
     pub fn store<T: Copy>(self, offset: u32, value: *const T) -> bool {
-        // SAFETY: the helper reads a `T` from where `value` points.
+        // SAFETY: the helper reads a `T` from where `value` points; the verifier refuses a program in
+        // which that is not initialised memory of this size.
         unsafe {
             let size = size_of::<T>() as u32;
             helpers::bpf_skb_store_bytes(self.0, offset, value.cast(), size, 0) == 0
@@ -236,7 +237,7 @@ fn zero_means_none(udp: bool) -> u64 {
 #[inline(always)]
 fn difference(from: *const Address, to: *const Address) -> u64 {
     let size = size_of::<Address>() as u32;
-    // SAFETY: the helper reads an address from where each points.
+    // SAFETY: the helper reads an address from where each points, as the verifier checks.
     unsafe {
         helpers::bpf_csum_diff(from.cast_mut().cast(), size, to.cast_mut().cast(), size, 0) as u64
     }

@@ -126,7 +126,9 @@ fn values_reach_their_keys() {
         (
             "ipam.mode=multi-pool,ipam.operator.autoCreateCiliumPodIPPools.a.ipv4.cidrs={10.1.0.0/16,10.2.0.0/16},ipam.operator.autoCreateCiliumPodIPPools.a.ipv4.maskSize=24,ipam.operator.autoCreateCiliumPodIPPools.b.ipv6.cidrs={fd00::/104},ipam.operator.autoCreateCiliumPodIPPools.b.ipv6.maskSize=120",
             "auto-create-cilium-pod-ip-pools",
-            Some("a=ipv4-cidrs:10.1.0.0/16,10.2.0.0/16;ipv4-mask-size:24,b=ipv6-cidrs:fd00::/104;ipv6-mask-size:120"),
+            Some(
+                "a=ipv4-cidrs:10.1.0.0/16,10.2.0.0/16;ipv4-mask-size:24,b=ipv6-cidrs:fd00::/104;ipv6-mask-size:120",
+            ),
         ),
         ("ipv4.enabled=false,ipv6.enabled=true", "operator-api-serve-addr", Some("[::1]:9234")),
         ("healthPort=9999", "agent-health-port", Some("9999")),
@@ -398,4 +400,58 @@ fn a_changed_config_restarts_pods_if_asked_to() {
         (checksum("rollOutCiliumPods=true"), checksum("rollOutCiliumPods=true,debug.enabled=true"));
     assert!(quiet.is_string());
     assert_ne!(quiet, debug);
+}
+
+#[test]
+fn other_clusters_are_told_to_agents() {
+    let cluster =
+        |number: usize, rest: &str| format!("clustermesh.config.clusters[{number}].{rest}");
+    let sets = [
+        "clustermesh.config.enabled=true".to_owned(),
+        cluster(0, "name=east"),
+        cluster(0, "ips={10.1.0.1,fd00::1}"),
+        cluster(0, "port=32379"),
+        cluster(1, "name=west"),
+        cluster(1, "address=west.example.org"),
+        cluster(1, "tls.cert=Yw=="),
+        cluster(1, "tls.key=aw=="),
+        cluster(1, "tls.caCert=YQ=="),
+    ]
+    .join(",");
+    let documents = render(&["--set", &sets]);
+    let secret = find(&documents, "Secret", "cilium-clustermesh").expect("a Secret");
+    let data = secret.value["data"].as_object().expect("data");
+    let files: Vec<&str> = data.keys().map(String::as_str).collect();
+    assert_eq!(
+        files,
+        ["east", "west", "west.etcd-client-ca.crt", "west.etcd-client.crt", "west.etcd-client.key"]
+    );
+    assert_eq!(data["west.etcd-client.key"], "aw==");
+    let east = "endpoints:\n- https://east.mesh.cilium.io:32379\ntrusted-ca-file: /var/lib/cilium/clustermesh/common-etcd-client-ca.crt\n";
+    let west = "endpoints:\n- https://west.example.org:2379\ntrusted-ca-file: /var/lib/cilium/clustermesh/west.etcd-client-ca.crt\n";
+    for (name, want) in [("east", east), ("west", west)] {
+        let text = decode(data[name].as_str().expect("a string"));
+        assert!(text.starts_with(want), "{name}: {text}");
+    }
+    let (_, agent) =
+        pods(&documents).into_iter().find(|(name, _)| *name == "cilium").expect("agents");
+    let aliases = agent["hostAliases"].as_array().expect("aliases");
+    assert_eq!(aliases.len(), 2);
+    assert_eq!(aliases[0]["hostnames"][0], "east.mesh.cilium.io");
+    assert!(find(&render(&[]), "Secret", "cilium-clustermesh").is_none());
+}
+
+/// Base64, of which the standard library knows nothing.
+fn decode(text: &str) -> String {
+    let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = text.trim_end_matches('=').chars().map(|c| digits.find(c).expect("base64"));
+    let (mut bytes, mut held, mut count) = (Vec::new(), 0, 0);
+    for six in bits {
+        (held, count) = (held << 6 | six, count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(held >> count & 0xff).expect("a byte"));
+        }
+    }
+    String::from_utf8(bytes).expect("text")
 }

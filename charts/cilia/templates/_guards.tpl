@@ -11,6 +11,13 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- if and (eq $v.cluster.name "default") (ne (int $v.cluster.id) 0) }}
 {{- fail (printf "cluster.name: choose a name other than \"default\" for cluster.id %d" (int $v.cluster.id)) }}
 {{- end }}
+{{- if $v.clustermesh.config.enabled }}
+{{- range $index, $cluster := $v.clustermesh.config.clusters }}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$" ($cluster.name | default "")) }}
+{{- fail (printf "clustermesh.config.clusters[%d].name: %q; at most 32 characters: lower-case letters, digits and dashes" $index ($cluster.name | default "")) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if not (has $v.ipam.mode (list "cluster-pool" "multi-pool" "kubernetes" "crd")) }}
 {{- fail (printf "ipam.mode: %q %s; allowed: cluster-pool, multi-pool, kubernetes, crd" $v.ipam.mode $notBuilt) }}
 {{- end }}

@@ -8,11 +8,23 @@
 # One file for each other cluster, and what is needed to reach them.
 - name: clustermesh-secrets
   projected:
-    defaultMode: 0400
+    # 0400, which not every reader of YAML takes for octal.
+    defaultMode: 256
     sources:
       - secret:
           name: cilium-clustermesh
           optional: true
+      # What clusters ask for that have no certificates of their own.
+      - secret:
+          name: clustermesh-apiserver-remote-cert
+          optional: true
+          items:
+            - key: tls.key
+              path: common-etcd-client.key
+            - key: tls.crt
+              path: common-etcd-client.crt
+            - key: ca.crt
+              path: common-etcd-client-ca.crt
 {{ include "cilia.etcdVolumes" . | trim }}
 {{ include "cilia.hostPath" (list "cilium-run" $v.daemon.runPath "DirectoryOrCreate") }}
 {{ include "cilia.hostPath" (list "cilium-netns" "/var/run/netns" "DirectoryOrCreate") }}
@@ -52,14 +64,16 @@
 - name: etcd-config-path
   configMap:
     name: cilium-config
-    defaultMode: 0400
+    # 0400, which not every reader of YAML takes for octal.
+    defaultMode: 256
     items:
       - key: etcd-config
         path: etcd.config
 {{- if .Values.etcd.ssl }}
 - name: etcd-secrets
   secret:
-    defaultMode: 0400
+    # 0400, which not every reader of YAML takes for octal.
+    defaultMode: 256
     optional: true
     secretName: cilium-etcd-secrets
 {{- end }}

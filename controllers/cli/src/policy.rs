@@ -98,7 +98,7 @@ pub(crate) async fn run(
             let answer = agent.change(Method::POST, "/v1/policy/diff", Some(&policies)).await?;
             match format {
                 Some(format) => format.print(&answer)?,
-                None => diff(&answer),
+                None => println!("{}", diff(&answer)),
             }
             let cuts = !items(&answer["cut"]).is_empty();
             Ok(if cuts { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -171,8 +171,10 @@ fn selectors(listed: &[Value]) -> Table {
     table
 }
 
-fn diff(answer: &Value) {
+/// Which flows a change cuts, and why.
+fn diff(answer: &Value) -> String {
     let cut = items(&answer["cut"]);
+    let mut shown = String::new();
     for one in cut {
         let flow = &one["flow"];
         let peer = match text(&flow["peer"]["address"]) {
@@ -183,15 +185,14 @@ fn diff(answer: &Value) {
         let proto = cilia_policy::l4::protocol::name(proto)
             .map_or_else(|| proto.to_string(), str::to_owned);
         let way = if flow["direction"] == "egress" { "to" } else { "from" };
-        println!(
-            "{} {way} {peer}, {}/{proto}, seen {} times:",
-            text(&flow["pod"]),
-            text(&flow["port"]),
-            text(&flow["count"]),
-        );
-        text(&one["text"]).lines().for_each(|line| println!("  {line}"));
+        let (pod, port, count) = (text(&flow["pod"]), text(&flow["port"]), text(&flow["count"]));
+        shown += &format!("{pod} {way} {peer}, {port}/{proto}, seen {count} times:\n");
+        for line in text(&one["text"]).lines() {
+            shown += &format!("  {line}\n");
+        }
     }
-    println!("{} of {} flows would be cut", cut.len(), text(&answer["flows"]));
+    shown += &format!("{} of {} flows would be cut", cut.len(), text(&answer["flows"]));
+    shown
 }
 
 /// The objects in a file; what lists hold, instead of the lists.
@@ -278,7 +279,7 @@ fn check(object: &Value) -> Checked {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, cluster, parse_port, party};
+    use super::{check, cluster, diff, parse_port, party, selectors};
     use cilia_policy::Flow;
     use serde_json::{Value, json};
 
@@ -297,6 +298,38 @@ mod tests {
         );
         assert!(port.expect("a bad port").starts_with("spec.ingress[0].toPorts[0].ports[0].port"));
         assert!(check(&json!({"kind": "Pod"})).fault.is_some());
+    }
+
+    #[test]
+    fn selectors_have_a_row_for_each_identity() {
+        let listed = [
+            json!({"selector": "{app=client}", "labels": ["CiliumNetworkPolicy shop/a", "NetworkPolicy shop/b"],
+                "users": 2, "identities": [5000, 5001]}),
+            json!({"selector": "{app=none}", "labels": [], "users": 1, "identities": []}),
+        ];
+        let shown = selectors(&listed).render();
+        let rows: Vec<Vec<&str>> =
+            shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["SELECTOR", "LABELS", "USERS", "IDENTITIES"]);
+        let first = "{app=client} CiliumNetworkPolicy shop/a, NetworkPolicy shop/b 2 5000";
+        assert_eq!(rows[1].join(" "), first);
+        assert_eq!((rows[2].join(" "), rows[3].join(" ")), ("5001".into(), "{app=none} 1".into()));
+    }
+
+    #[test]
+    fn a_change_says_what_it_cuts_and_why() {
+        let flow = json!({"pod": "shop/web", "direction": "ingress", "proto": 6, "port": 80, "count": 3,
+            "peer": {"identity": 5000, "address": "10.0.1.5"}});
+        let mut answer = json!({"flows": 7, "cut": [{"flow": flow, "text": "egress: allowed\ningress: dropped"}]});
+        assert_eq!(
+            diff(&answer),
+            "shop/web from 10.0.1.5 (identity 5000), 80/TCP, seen 3 times:\n  egress: allowed\n  \
+             ingress: dropped\n1 of 7 flows would be cut"
+        );
+        answer["cut"][0]["flow"]["direction"] = json!("egress");
+        answer["cut"][0]["flow"]["peer"]["address"] = Value::Null;
+        assert!(diff(&answer).starts_with("shop/web to 5000, 80/TCP"), "{}", diff(&answer));
+        assert_eq!(diff(&json!({"flows": 0, "cut": []})), "0 of 0 flows would be cut");
     }
 
     #[test]

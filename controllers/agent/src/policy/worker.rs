@@ -468,7 +468,7 @@ impl Worker {
                 failures.append(&mut self.remove());
             }
         }
-        self.failed |= !failures.is_empty();
+        self.failed |= !failures.is_empty() || !self.prefixes_settled;
         for (id, done) in self.waiting.drain(..) {
             // The one who asked may be gone: nothing to tell then.
             let _ = done.send(failures.get(&id).cloned().map_or(Ok(()), Err));

@@ -68,6 +68,7 @@ pub type News = (Arc<str>, Vec<Change>);
 
 /// How a cluster is, as `cilia status` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, shown one by one")]
 pub struct Remote {
     /// Everything it has to say has been heard.
     pub ready: bool,

@@ -174,7 +174,7 @@ fn selectors(listed: &[Value]) -> Table {
 /// Which flows a change cuts, and why.
 fn diff(answer: &Value) -> String {
     let cut = items(&answer["cut"]);
-    let mut shown = String::new();
+    let mut lines = Vec::new();
     for one in cut {
         let flow = &one["flow"];
         let peer = match text(&flow["peer"]["address"]) {
@@ -186,13 +186,11 @@ fn diff(answer: &Value) -> String {
             .map_or_else(|| proto.to_string(), str::to_owned);
         let way = if flow["direction"] == "egress" { "to" } else { "from" };
         let (pod, port, count) = (text(&flow["pod"]), text(&flow["port"]), text(&flow["count"]));
-        shown += &format!("{pod} {way} {peer}, {port}/{proto}, seen {count} times:\n");
-        for line in text(&one["text"]).lines() {
-            shown += &format!("  {line}\n");
-        }
+        lines.push(format!("{pod} {way} {peer}, {port}/{proto}, seen {count} times:"));
+        lines.extend(text(&one["text"]).lines().map(|line| format!("  {line}")));
     }
-    shown += &format!("{} of {} flows would be cut", cut.len(), text(&answer["flows"]));
-    shown
+    lines.push(format!("{} of {} flows would be cut", cut.len(), text(&answer["flows"])));
+    lines.join("\n")
 }
 
 /// The objects in a file; what lists hold, instead of the lists.

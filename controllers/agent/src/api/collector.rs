@@ -39,6 +39,8 @@ pub struct Collector {
 }
 
 type Labels<'a> = Vec<(&'a str, String)>;
+/// What is shown of a cluster.
+type Shown = fn(&Remote) -> i64;
 
 struct Encoder<'a>(DescriptorEncoder<'a>);
 
@@ -89,15 +91,15 @@ impl Encoder<'_> {
     fn clusters(&mut self, remotes: &BTreeMap<String, Remote>) -> std::fmt::Result {
         let all = [(vec![], count(remotes.len()))];
         self.gauges("cilium_clustermesh_remote_clusters", "Other clusters", &all)?;
-        let ready = |one: &Remote| i64::from(one.ready && one.connected);
-        let failures = |one: &Remote| i64::try_from(one.failures).unwrap_or(i64::MAX);
-        let each: [(&str, &str, &dyn Fn(&Remote) -> i64); 6] = [
-            ("failures", "How often a cluster was lost", &failures),
-            ("last_failure_ts", "When, in seconds since 1970", &|one| one.last_failure),
-            ("readiness_status", "Whether everything was heard of it", &ready),
-            ("nodes", "Its nodes", &|one| count(one.counts.nodes)),
-            ("services", "Its shared services", &|one| count(one.counts.services)),
-            ("endpoints", "Its addresses", &|one| count(one.counts.ips)),
+        let ready: Shown = |one| i64::from(one.ready && one.connected);
+        let failures: Shown = |one| i64::try_from(one.failures).unwrap_or(i64::MAX);
+        let each: [(&str, &str, Shown); 6] = [
+            ("failures", "How often a cluster was lost", failures),
+            ("last_failure_ts", "When, in seconds since 1970", |one| one.last_failure),
+            ("readiness_status", "Whether everything was heard of it", ready),
+            ("nodes", "Its nodes", |one| count(one.counts.nodes)),
+            ("services", "Its shared services", |one| count(one.counts.services)),
+            ("endpoints", "Its addresses", |one| count(one.counts.ips)),
         ];
         for (name, help, value) in each {
             let values: Vec<_> = remotes

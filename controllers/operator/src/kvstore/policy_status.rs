@@ -143,7 +143,9 @@ pub(super) async fn run(context: &Context, client: &Client) {
         while let Some(events) = watched.next().await {
             for event in &events {
                 let touched = words.lock().unwrap_or_else(PoisonError::into_inner).take(event);
-                touched.into_iter().for_each(|policy| lanes.add(0, policy));
+                for policy in touched {
+                    lanes.add(0, policy);
+                }
             }
         }
     };

@@ -67,7 +67,7 @@ async fn suites(stage: &Stage, cli: &Cli) -> Result<bool> {
         passed &= tell("Kubernetes' tests of NetworkPolicy", &verdicts);
     }
     if cli.suite != Some(Chosen::NetworkPolicy) {
-        let verdicts = policy_api::standard(&stage.cluster, &progress).await?;
+        let verdicts = policy_api::standard(stage, &progress).await?;
         passed &= tell("conformance tests of ClusterNetworkPolicy", &verdicts);
     }
     Ok(passed)

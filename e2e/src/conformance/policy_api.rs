@@ -1,18 +1,33 @@
 //! Decides which conformance tests of `ClusterNetworkPolicy` run: what the API calls standard.
 
+use serde_json::json;
+
 use super::{End, Verdict, load_images};
 use crate::command::command;
 use crate::error::io;
-use crate::{Cluster, Error, Progress, Suite};
+use crate::scenario::{Stage, chart};
+use crate::{Error, Progress, Suite};
 
 /// The suite's one Go test, whose subtests are the conformance tests.
 const ROOT: &str = "TestConformance/";
+/// The labels that make an identity in this run. Some tests select single pods of a `StatefulSet`
+/// by their names, which by default don't, as in Cilium: each would cost an identity.
+const LABELS: &[(&str, &str)] = &[
+    ("reserved", ".*"),
+    ("k8s", "io.kubernetes.pod.namespace"),
+    ("k8s", "io.cilium.k8s."),
+    ("k8s", "conformance-house"),
+    ("k8s", "statefulset.kubernetes.io/pod-name"),
+    ("k8s", "k8s-app"),
+];
 
 /// Installs the API's definitions and runs its standard tests.
 ///
 /// Tests of SCTP are left out where the kernel has none.
-pub async fn standard(cluster: &Cluster, progress: &Progress) -> Result<Vec<Verdict>, Error> {
+pub async fn standard(stage: &Stage, progress: &Progress) -> Result<Vec<Verdict>, Error> {
+    let cluster = &stage.cluster;
     let program = Suite::PolicyApi.program(progress).await?;
+    choose_labels(stage).await?;
     load_images(cluster, Suite::PolicyApi, &program, progress).await?;
     let definitions = Suite::definitions().await?;
     let apply = ["apply", "--server-side", "-f", "-"];
@@ -33,6 +48,21 @@ pub async fn standard(cluster: &Cluster, progress: &Progress) -> Result<Vec<Verd
         return Err(Error::Invalid(format!("the suite ran no test: {}", end.join("\n"))));
     }
     Ok(verdicts)
+}
+
+/// Has agents and operators go by [`LABELS`].
+async fn choose_labels(stage: &Stage) -> Result<(), Error> {
+    let prefixes: Vec<_> =
+        LABELS.iter().map(|(source, prefix)| json!({"source": source, "prefix": prefix})).collect();
+    let file = json!({"version": 1, "valid-prefixes": prefixes}).to_string();
+    let mounted = "/tmp/cilium/config-map/label-prefix.json";
+    let data =
+        json!({"data": {"label-prefix.json": file, "label-prefix-file": mounted}}).to_string();
+    let namespace = format!("--namespace={}", chart::NAMESPACE);
+    let patch =
+        ["patch", "configmap", "cilium-config", &namespace, "--type=merge", "--patch", &data];
+    stage.cluster.kubectl(&patch).await?;
+    chart::restart(stage).await
 }
 
 /// The subtests' results out of what `go test -v` prints. A test with subtests is told by them.

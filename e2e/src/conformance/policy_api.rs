@@ -1,5 +1,7 @@
 //! Decides which conformance tests of `ClusterNetworkPolicy` run: what the API calls standard.
 
+use std::fs::File;
+
 use serde_json::json;
 
 use super::{End, Verdict, load_images};
@@ -33,17 +35,21 @@ pub async fn standard(stage: &Stage, progress: &Progress) -> Result<Vec<Verdict>
     let apply = ["apply", "--server-side", "-f", "-"];
     cluster.kubectl_with_input(&apply, &definitions).await?;
     progress.say("ClusterNetworkPolicy installed; running its tests");
-    let mut suite = command(&program, ["-test.v", "-test.run=TestConformance"]);
+    let mut suite = command(&program, ["-test.v", "-test.run=^TestConformance$"]);
     if !std::path::Path::new("/proc/net/sctp").exists() {
         suite.arg("-test.skip=SCTP");
     }
     suite.env("KUBECONFIG", cluster.layout.kubeconfig());
-    let ran = suite.output().await.map_err(io("run", &program))?;
-    let text = String::from_utf8_lossy(&ran.stdout);
+    // It takes a quarter of an hour: what it says can be followed there.
+    let log = std::env::temp_dir().join(format!("{}-policy-api.log", cluster.layout.name()));
+    let file = File::create(&log).map_err(io("create", &log))?;
+    let errors = file.try_clone().map_err(io("open", &log))?;
+    progress.say(format!("its output goes to {}", log.display()));
+    suite.stdout(file).stderr(errors).status().await.map_err(io("run", &program))?;
+    let text = std::fs::read_to_string(&log).map_err(io("read", &log))?;
     let verdicts = verdicts(&text);
     if verdicts.is_empty() {
-        let errors = String::from_utf8_lossy(&ran.stderr);
-        let end: Vec<_> = text.lines().chain(errors.lines()).rev().take(20).collect();
+        let end: Vec<_> = text.lines().rev().take(20).collect();
         let end: Vec<_> = end.into_iter().rev().collect();
         return Err(Error::Invalid(format!("the suite ran no test: {}", end.join("\n"))));
     }

@@ -22,22 +22,36 @@ pub enum End {
     Passed,
     /// What was seen instead, in the suite's words.
     Failed(String),
+    /// The machine lacks what the test needs.
+    CannotBeJudged(&'static str),
 }
 
 /// The verdicts as a table, failures last, and how many passed.
 pub fn summary(verdicts: &[Verdict]) -> String {
     let mut lines = Vec::new();
-    let (passed, failed): (Vec<_>, Vec<_>) =
-        verdicts.iter().partition(|verdict| verdict.end == End::Passed);
-    lines.extend(passed.iter().map(|verdict| format!("ok      {}", verdict.test)));
-    for verdict in &failed {
-        lines.push(format!("FAILED  {}", verdict.test));
-        if let End::Failed(why) = &verdict.end {
-            lines.extend(why.lines().take(20).map(|line| format!("        {line}")));
+    let mut failed = Vec::new();
+    let mut passed = 0;
+    for Verdict { test, end } in verdicts {
+        match end {
+            End::Passed => {
+                passed += 1;
+                lines.push(format!("ok      {test}"));
+            }
+            End::CannotBeJudged(why) => lines.push(format!("-       {test}: {why}")),
+            End::Failed(why) => {
+                failed.push(format!("FAILED  {test}"));
+                failed.extend(why.lines().take(20).map(|line| format!("        {line}")));
+            }
         }
     }
-    lines.push(format!("{} of {} passed", passed.len(), verdicts.len()));
+    lines.extend(failed);
+    lines.push(format!("{passed} of {} passed", verdicts.len()));
     lines.join("\n")
+}
+
+/// Whether no test found a fault.
+pub fn faultless(verdicts: &[Verdict]) -> bool {
+    !verdicts.iter().any(|verdict| matches!(verdict.end, End::Failed(_)))
 }
 
 /// Gives the cluster's nodes the images that the suite's pods are made from.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use cilia_e2e::Progress;
-use cilia_e2e::conformance::{End, Verdict, kubernetes, policy_api, summary};
+use cilia_e2e::conformance::{Verdict, faultless, kubernetes, policy_api, summary};
 use cilia_e2e::scenario::Stage;
 use clap::{Parser, ValueEnum};
 
@@ -75,5 +75,5 @@ async fn suites(stage: &Stage, cli: &Cli) -> Result<bool> {
 
 fn tell(title: &str, verdicts: &[Verdict]) -> bool {
     println!("\n{title}\n{}", summary(verdicts));
-    verdicts.iter().all(|verdict| verdict.end == End::Passed)
+    faultless(verdicts)
 }

@@ -18,7 +18,7 @@ const LABELS: &[(&str, &str)] = &[
     ("reserved", ".*"),
     ("k8s", "io.kubernetes.pod.namespace"),
     ("k8s", "io.cilium.k8s."),
-    ("k8s", "conformance-house"),
+    ("k8s", "conformance-"),
     ("k8s", "statefulset.kubernetes.io/pod-name"),
     ("k8s", "k8s-app"),
 ];

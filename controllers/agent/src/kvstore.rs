@@ -246,12 +246,8 @@ impl Kvstore {
     /// Repairs the own node.
     async fn follow_node(&self, nodes: &Nodes) {
         let local = nodes.wait_local().await;
-        let mut watch = self.client.watch(&keys::node(&self.settings.cluster, &local.name));
-        while let Some(events) = watch.next().await {
-            for event in &events {
-                self.nodes.seen(event);
-            }
-        }
+        let own = keys::node(&self.settings.cluster, &local.name);
+        self.nodes.repair(self.client.watch(&own)).await;
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::client::Client;
 use crate::txn::Txn;
-use crate::watch::Event;
+use crate::watch::{Event, Watch};
 pub use table::Entry;
 use table::{Known, Step, Table};
 
@@ -131,6 +131,15 @@ impl Mirror {
         tracing::info!(key, "key was deleted by somebody else, will be written again");
         self.0.lanes.add(0, key.clone());
         self.count();
+    }
+
+    /// Repairs what others delete of the keys that `watch` follows, until it ends.
+    pub async fn repair(&self, mut watch: Watch) {
+        while let Some(events) = watch.next().await {
+            for event in &events {
+                self.seen(event);
+            }
+        }
     }
 
     /// Returns once every key is as it should be.

@@ -47,14 +47,8 @@ fn agent(client: &Client) -> Agent {
         async move { watchdog.run(stop).await }
     });
     tokio::spawn({
-        let (mirror, mut watch) = (agent.mirror.clone(), client.watch(keys::NODES));
-        async move {
-            while let Some(events) = watch.next().await {
-                for event in &events {
-                    mirror.seen(event);
-                }
-            }
-        }
+        let (mirror, watch) = (agent.mirror.clone(), client.watch(keys::NODES));
+        async move { mirror.repair(watch).await }
     });
     agent
 }

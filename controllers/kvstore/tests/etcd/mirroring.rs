@@ -16,14 +16,8 @@ fn mirror(client: &Client, stop: &CancellationToken) -> Mirror {
         async move { mirror.run(stop).await }
     });
     tokio::spawn({
-        let (mirror, mut watch, stop) = (mirror.clone(), client.watch("own/"), stop.clone());
-        async move {
-            while let Some(Some(events)) = stop.run_until_cancelled(watch.next()).await {
-                for event in &events {
-                    mirror.seen(event);
-                }
-            }
-        }
+        let (mirror, watch, stop) = (mirror.clone(), client.watch("own/"), stop.clone());
+        async move { stop.run_until_cancelled(mirror.repair(watch)).await }
     });
     mirror
 }

@@ -40,14 +40,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
             }
         }
     };
-    let mut watched = client.watch(&keys::identity_ids());
-    let repair = async {
-        while let Some(events) = watched.next().await {
-            for event in &events {
-                mirror.seen(event);
-            }
-        }
-    };
+    let repair = mirror.repair(client.watch(&keys::identity_ids()));
     tokio::select! {
         () = mirror.run(context.stop.clone()) => {}
         () = follow => {}

@@ -82,14 +82,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
             touched.iter().for_each(&write);
         }
     };
-    let mut watched = client.watch(&prefix);
-    let repair = async {
-        while let Some(events) = watched.next().await {
-            for event in &events {
-                mirror.seen(event);
-            }
-        }
-    };
+    let repair = mirror.repair(client.watch(&prefix));
     tokio::select! {
         () = mirror.run(context.stop.clone()) => {}
         () = follow => {}

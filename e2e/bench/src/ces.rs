@@ -13,12 +13,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
 use cilia_runtime::testing::{ApiServer, eventually_for};
 use clap::Args;
-use kube::Client;
 
 use crate::operator::Operator;
 use crate::report::{self, Churn, Cold, Latency, Report, Restart};
+use crate::start::{forget_leader, is_served, named, register_crds};
 use follow::Slices;
 use load::Load;
 
@@ -62,9 +63,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut reports = Vec::new();
     for operator in &arguments.operators {
-        let (name, command) =
-            operator.split_once('=').context("--operator: want NAME=COMMAND, '=' is missing")?;
-        let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        let (name, command) = named(operator)?;
         reports.push(measure(&arguments, name, &command).await.with_context(|| name.to_owned())?);
     }
     let json = serde_json::to_string_pretty(&reports)?;
@@ -88,7 +87,11 @@ async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Resul
     let start = || Operator::start(command, &kubeconfig, &log);
 
     eprintln!("{name}: creating {} CiliumEndpoints", arguments.endpoints);
-    register_crds(&client, start).await?;
+    let there = async || {
+        is_served::<CiliumEndpointSlice>(&client).await
+            && is_served::<CiliumEndpoint>(&client).await
+    };
+    register_crds(&client, start, there).await?;
     let load = Load::new(client.clone(), arguments.namespaces);
     load.namespaces().await?;
     load.seed(arguments.endpoints).await?;
@@ -98,7 +101,7 @@ async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Resul
     let mut operator = start()?;
     let cold = cold(&slices, &operator, arguments.endpoints).await?;
     operator.kill()?;
-    load.forget_leader().await?;
+    forget_leader(&client).await?;
 
     eprintln!("{name}: restart at rest");
     slices.reset_writes();
@@ -113,17 +116,6 @@ async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Resul
     eprintln!("{name}: churn");
     let churn = churn(arguments, &load, &slices, &operator).await?;
     Ok(Report { operator: name.to_owned(), cold, restart, churn })
-}
-
-/// Lets the operator register the CRDs, which endpoints need before it can be measured.
-async fn register_crds(client: &Client, start: impl Fn() -> Result<Operator>) -> Result<()> {
-    let mut operator = start()?;
-    eventually_for(Duration::from_mins(1), async || {
-        if load::is_served(client).await { Ok(()) } else { Err("it has registered no CRDs") }
-    })
-    .await;
-    operator.kill()?;
-    load::forget_leader(client).await
 }
 
 async fn cold(slices: &Slices, operator: &Operator, endpoints: usize) -> Result<Cold> {

@@ -15,13 +15,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use cilia_crds::{CiliumEndpoint, CiliumIdentity};
 use cilia_runtime::testing::ApiServer;
 use clap::Args;
 use serde::Serialize;
 
-use crate::ces::load::forget_leader;
 use crate::operator::Operator;
 use crate::report::Latency;
+use crate::start::{is_served, register_crds, words};
 use follow::Made;
 use load::Load;
 use scrape::Metrics;
@@ -74,20 +75,16 @@ struct Report {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let command: Vec<String> = arguments.operator.split_whitespace().map(str::to_owned).collect();
+    let command = words(&arguments.operator);
     let server = ApiServer::start().await;
     let client = server.client();
     let (kubeconfig, log) =
         (server.kubeconfig(), arguments.logs.join("cilia-bench-identities.log"));
     let start = || Operator::start(&command, &kubeconfig, &log);
-    let mut first = start()?;
-    let begin = Instant::now();
-    while !load::is_served(&client).await {
-        ensure!(begin.elapsed() < MADE_LIMIT, "the operator registered no CRDs");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    first.kill()?;
-    forget_leader(&client).await?;
+    let there = async || {
+        is_served::<CiliumIdentity>(&client).await && is_served::<CiliumEndpoint>(&client).await
+    };
+    register_crds(&client, start, there).await?;
 
     let Arguments { identities, pods, namespaces, new, .. } = arguments;
     eprintln!("creating {identities} identities, {pods} pods and their endpoints");

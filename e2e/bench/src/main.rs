@@ -11,6 +11,7 @@ mod nodes;
 mod operator;
 mod policy;
 mod report;
+mod start;
 
 use clap::{Parser, Subcommand};
 

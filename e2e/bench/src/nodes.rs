@@ -16,13 +16,13 @@ use cilia_runtime::testing::ApiServer;
 use cilia_runtime::watch::{Store, reflect, watch};
 use clap::{Args, ValueEnum};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::ces::load::forget_leader;
 use crate::operator::Operator;
+use crate::start::{forget_leader, is_served, named, register_crds, until};
 
 /// How long the operator may take.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -76,9 +76,7 @@ struct Report {
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut reports = Vec::new();
     for operator in &arguments.operators {
-        let (name, command) =
-            operator.split_once('=').context("--operator: want NAME=COMMAND, '=' is missing")?;
-        let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        let (name, command) = named(operator)?;
         reports.push(measure(&arguments, name, &command).await.with_context(|| name.to_owned())?);
     }
     if let Some(file) = &arguments.write_json {
@@ -108,11 +106,10 @@ async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Resul
     let log = arguments.logs.join(format!("cilia-bench-{name}.log"));
     let start = || Operator::start(command, &kubeconfig, &log);
 
-    let mut operator = start()?;
-    until(Duration::from_mins(1), "it registered no CRDs", async || is_served(&client).await)
-        .await?;
-    operator.kill()?;
-    forget_leader(&client).await?;
+    let there = async || {
+        is_served::<CiliumNode>(&client).await && is_served::<CiliumPodIpPool>(&client).await
+    };
+    register_crds(&client, start, there).await?;
     eprintln!("{name}: creating {} nodes", arguments.nodes);
     seed(&client, arguments).await?;
 
@@ -147,12 +144,6 @@ async fn measure(arguments: &Arguments, name: &str, command: &[String]) -> Resul
     let restart_writes = written(&server).await - before;
     let (operator, nodes) = (name.to_owned(), arguments.nodes);
     Ok(Report { operator, nodes, seconds, writes, cpu_seconds, peak_mib, restart_writes })
-}
-
-async fn is_served(client: &Client) -> bool {
-    let one = ListParams::default().limit(1);
-    Api::<CiliumNode>::all(client.clone()).list(&one).await.is_ok()
-        && Api::<CiliumPodIpPool>::all(client.clone()).list(&one).await.is_ok()
 }
 
 async fn seed(client: &Client, arguments: &Arguments) -> Result<()> {
@@ -198,13 +189,4 @@ fn follow(client: Client) -> Store<Vec<Arc<str>>> {
 async fn written(server: &ApiServer) -> usize {
     let writes = server.writes().await;
     writes.iter().filter(|write| write.resource == "ciliumnodes" && write.agent != "test").count()
-}
-
-async fn until(limit: Duration, otherwise: &str, is_so: impl AsyncFn() -> bool) -> Result<()> {
-    let deadline = Instant::now() + limit;
-    while !is_so().await {
-        ensure!(Instant::now() < deadline, "{otherwise} within {limit:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
+use cilia_crds::CiliumEndpoint;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, PostParams};
 use kube::{Client, ResourceExt};
 use rand::RngExt;
 use tokio::task::JoinSet;
@@ -22,27 +21,6 @@ const PARALLEL: usize = 48;
 
 pub(crate) fn is_priority(key: &Key) -> bool {
     key.0 == PRIORITY
-}
-
-/// Whether slices can be listed, that is, their CRD is established.
-pub(crate) async fn is_served(client: &Client) -> bool {
-    let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
-    let endpoints: Api<CiliumEndpoint> = Api::all(client.clone());
-    let one = ListParams::default().limit(1);
-    slices.list(&one).await.is_ok() && endpoints.list(&one).await.is_ok()
-}
-
-/// Removes the lease that a killed operator holds, so that the next one need not wait for its end.
-pub(crate) async fn forget_leader(client: &Client) -> Result<()> {
-    let leases: Api<Lease> = Api::all(client.clone());
-    for lease in leases.list(&ListParams::default()).await? {
-        if lease.name_any() == "cilium-operator-resource-lock" {
-            let namespace = lease.namespace().context("a lease without a namespace")?;
-            let api: Api<Lease> = Api::namespaced(client.clone(), &namespace);
-            api.delete(&lease.name_any(), &DeleteParams::default()).await?;
-        }
-    }
-    Ok(())
 }
 
 /// What the storm did.
@@ -60,10 +38,6 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn new(client: Client, namespaces: usize) -> Self {
         Self { client, namespaces }
-    }
-
-    pub(crate) async fn forget_leader(&self) -> Result<()> {
-        forget_leader(&self.client).await
     }
 
     fn namespace_of(&self, number: usize) -> String {

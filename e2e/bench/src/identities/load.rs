@@ -8,7 +8,7 @@ use cilia_crds::{CiliumEndpoint, CiliumIdentity};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 /// Requests in flight.
@@ -22,14 +22,6 @@ const MOVED: &str = "bench-moved";
 pub(super) struct Load {
     client: Client,
     namespaces: usize,
-}
-
-/// Whether the kinds that are needed are known.
-pub(super) async fn is_served(client: &Client) -> bool {
-    let identities: Api<CiliumIdentity> = Api::all(client.clone());
-    let endpoints: Api<CiliumEndpoint> = Api::all(client.clone());
-    let one = ListParams::default().limit(1);
-    identities.list(&one).await.is_ok() && endpoints.list(&one).await.is_ok()
 }
 
 /// The app of the label set of this number, in the namespace that changes.

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 /// Between two looks at the condition.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Waits until `check` gives `Ok`, at most ten seconds; then panics with the last error.
+/// Waits until `check` gives `Ok`, at most thirty seconds; then panics with the last error.
 ///
 /// # Panics
 /// When the condition does not come true in time.
 pub async fn eventually<T, E: Debug, F: Future<Output = Result<T, E>>>(
     check: impl FnMut() -> F,
 ) -> T {
-    eventually_for(Duration::from_secs(10), check).await
+    eventually_for(Duration::from_secs(30), check).await
 }
 
 /// Waits until `check` gives `Ok`, at most `limit`; then panics with the last error.

@@ -66,11 +66,21 @@ async fn nodes_get_ranges_of_pools() {
     trial.allow(serde_json::from_value(role).expect("a role")).await;
     let nodes: Api<CiliumNode> = Api::all(trial.client.clone());
     let pools: Api<CiliumPodIpPool> = Api::all(trial.client.clone());
+    // There before nodes ask for it: what is granted while "no such pool" is being written is
+    // granted anew, and is another range then.
+    let default = json!({
+        "metadata": { "name": "default" },
+        "spec": { "ipv4": { "cidrs": ["10.0.0.0/22"], "maskSize": 24 } },
+    });
+    let default: CiliumPodIpPool = serde_json::from_value(default).expect("a pool");
+    pools.create(&PostParams::default(), &default).await.expect("create a pool");
     // Listed before the one that has the first block.
     make(&nodes, "a", spec(&[("default", 10)], &[])).await;
     make(&nodes, "b", spec(&[("default", 10)], &[("default", &["10.0.0.0/24"])])).await;
     let running = trial.run("ipam");
     until(&nodes, "a", &[("default", &["10.0.1.0/24"])], "").await;
+
+    eventually(|| pools.get("red")).await;
 
     // More demand, of one pool and of another; a pool that is empty is said, and helped.
     change(&nodes, "a", spec(&[("default", 300), ("red", 3)], &[("default", &["10.0.1.0/24"])]))

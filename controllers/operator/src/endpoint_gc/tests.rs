@@ -75,7 +75,7 @@ async fn endpoints_go_after_their_pods() {
     let duty = trial.run("endpoint_gc");
     until_left(client, &["again", "cep2", "cep4"]).await;
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    eventually_for(Duration::from_secs(5), || async {
+    eventually_for(Duration::from_secs(30), || async {
         let all = events.list(&ListParams::default()).await.expect("list events").items;
         let collected = all.iter().filter(|e| e.reason.as_deref() == Some("EndpointCollected"));
         let mut names: Vec<_> = collected.filter_map(|e| e.regarding.clone()?.name).collect();
@@ -120,7 +120,7 @@ async fn without_collection_all_endpoints_go_at_once() {
     let label = Patch::Merge(json!({ "metadata": { "labels": { "agent": "yes" } } }));
     pods.patch("pod", &PatchParams::default(), &label).await.expect("label a pod");
     // Times of objects have no fractions of seconds.
-    eventually_for(Duration::from_secs(2), || async {
+    eventually_for(Duration::from_secs(30), || async {
         let pod = pods.get("pod").await.expect("read a pod");
         let age = pod.creation_timestamp().map(|time| Timestamp::now().duration_since(time.0));
         if age.is_some_and(|age| age.as_millis() > 1000) { Ok(()) } else { Err(age) }
@@ -142,7 +142,7 @@ async fn without_collection_all_endpoints_go_at_once() {
     pods.delete("pod", &now).await.expect("delete a pod");
     let duty = trial.run("endpoint_gc");
     // Nobody here takes the finalizer off that orphaning puts on; that it was asked for is enough.
-    eventually_for(Duration::from_secs(10), || async {
+    eventually_for(Duration::from_secs(30), || async {
         let writes = trial.writes(0).await;
         let done = writes.last().is_some_and(|write| {
             (write.verb.as_str(), write.resource.as_str(), write.code)

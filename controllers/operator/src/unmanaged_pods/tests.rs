@@ -63,7 +63,10 @@ async fn pods_without_an_endpoint_are_restarted_one_by_one() {
     let events: Api<Event> = Api::all(trial.client.clone());
     eventually(|| async {
         let told = events.list(&ListParams::default()).await.expect("list events").items;
-        let told: Vec<_> = told.into_iter().filter_map(|event| event.reason).collect();
+        let about_pods = told.into_iter().filter(|event| {
+            event.regarding.as_ref().is_some_and(|about| about.kind.as_deref() == Some("Pod"))
+        });
+        let told: Vec<_> = about_pods.filter_map(|event| event.reason).collect();
         if told == ["UnmanagedPodRestarted"] { Ok(()) } else { Err(told) }
     })
     .await;

@@ -5,7 +5,8 @@
 //! one likes; [`Managed::plan`] then says what one identity needs. Nothing is to be asked before everything
 //! that exists has been told: what isn't known looks free. Identities are never deleted here.
 //!
-//! About 60 bytes a pod and 250 an identity, beside labels, which are kept once.
+//! About 60 bytes a pod, 60 an endpoint that uses an identity, and 250 an identity, beside labels, which are kept
+//! once.
 //!
 //! The same number is drawn as agents would draw: where both make identities, one of them finds it made.
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use cilia_crds::{Labels, NumericIdentity};
 use rand::Rng;
 
+use crate::users::Few;
 use crate::{Index, Pool, Record, Space};
 
 /// What an identity needs.
@@ -54,7 +56,7 @@ pub struct Managed<K> {
     /// The number that new pods of a label set get.
     chosen: HashMap<Arc<Labels>, NumericIdentity>,
     pods: HashMap<K, NumericIdentity>,
-    published: HashMap<K, Vec<NumericIdentity>>,
+    published: HashMap<K, Few>,
     /// By how many pods and publishers; nothing of those without.
     uses: HashMap<NumericIdentity, u32>,
     /// What was planned to be written, and whether the watch has told of it since.
@@ -140,11 +142,10 @@ impl<K: Clone + Eq + Hash> Managed<K> {
         let before = if identities.is_empty() {
             self.published.remove(&who)
         } else {
-            self.published.insert(who, identities)
+            self.published.insert(who, Few::new(identities))
         };
-        let mut before = before.unwrap_or_default();
-        before.retain(|identity| self.end(*identity));
-        before
+        let before = before.as_deref().unwrap_or_default().iter().copied();
+        before.filter(|identity| self.end(*identity)).collect()
     }
 
     /// The pod has these labels; which identity that is.

@@ -2,15 +2,44 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::ops::Deref;
 
 use cilia_crds::NumericIdentity;
 
-/// Who uses which identities, as told last; about 50 bytes a user beside its name. `K` names users: endpoints, slices.
+/// Who uses which identities, as told last; about 60 bytes an endpoint beside its name, the name's key of 32 included.
+/// `K` names users: endpoints, slices.
 #[derive(Debug)]
 pub struct Users<K> {
-    uses: HashMap<K, Box<[NumericIdentity]>>,
+    uses: HashMap<K, Few>,
     /// By how many; nothing of identities without.
     counts: HashMap<NumericIdentity, u32>,
+}
+
+/// Identities that one user lists: of an endpoint one, of a slice up to some hundred. 16 bytes.
+#[derive(Debug)]
+pub(crate) enum Few {
+    One(NumericIdentity),
+    Many(Box<[NumericIdentity]>),
+}
+
+impl Few {
+    pub(crate) fn new(identities: Vec<NumericIdentity>) -> Self {
+        match identities.as_slice() {
+            [one] => Self::One(*one),
+            _ => Self::Many(identities.into_boxed_slice()),
+        }
+    }
+}
+
+impl Deref for Few {
+    type Target = [NumericIdentity];
+
+    fn deref(&self) -> &[NumericIdentity] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
 }
 
 impl<K> Default for Users<K> {
@@ -30,13 +59,13 @@ impl<K: Eq + Hash> Users<K> {
         let before = if identities.is_empty() {
             self.uses.remove(&who)
         } else {
-            self.uses.insert(who, identities.into_boxed_slice())
+            self.uses.insert(who, Few::new(identities))
         };
-        for identity in before.unwrap_or_default() {
-            if let Some(count) = self.counts.get_mut(&identity) {
+        for identity in before.as_deref().unwrap_or_default() {
+            if let Some(count) = self.counts.get_mut(identity) {
                 *count -= 1;
                 if *count == 0 {
-                    self.counts.remove(&identity);
+                    self.counts.remove(identity);
                 }
             }
         }

@@ -85,10 +85,10 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     // Who is in use is said by slices, where there are any: then agents may not publish all endpoints.
     if config.bool("enable-cilium-endpoint-slice") {
         let slices: Api<CiliumEndpointSlice> = Api::all(client.clone());
-        sources.push(reflect(watch(slices), sources::of_slice).1.map(sources::users).boxed());
+        sources.push(watch(slices).map(sources::slice).boxed());
     } else if !config.bool("disable-endpoint-crd") {
         let endpoints: Api<CiliumEndpoint> = Api::all(client.clone());
-        sources.push(reflect(watch(endpoints), sources::of_endpoint).1.map(sources::users).boxed());
+        sources.push(watch(endpoints).map(sources::endpoint).boxed());
     }
     let expected = sources.len();
 

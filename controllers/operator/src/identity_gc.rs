@@ -4,6 +4,7 @@ mod collector;
 mod heartbeats;
 mod pace;
 mod report;
+mod revision;
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cilia_crds::labels::shared;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
@@ -35,6 +36,8 @@ const SLOWEST_RETRY: Duration = Duration::from_secs(15);
 const CALM: Duration = Duration::from_mins(1);
 
 /// An object's place in the cluster; cheap to clone.
+///
+/// 32 bytes: its texts are kept once per process, however many stores and duties know the object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Empty for cluster-scoped objects.
@@ -46,7 +49,7 @@ pub struct Key {
 impl Key {
     /// The key of an object in a namespace, or of a cluster-scoped one with an empty namespace.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self { namespace: shared(namespace), name: shared(name) }
     }
 
     /// The key of `object`.

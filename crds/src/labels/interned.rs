@@ -1,5 +1,6 @@
 //! Keeps one copy of what many repeat, for as long as anybody has it.
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -23,15 +24,24 @@ impl<T: ?Sized + Eq + Hash> Interned<T> {
 
     /// The copy that all share, made if nobody has one yet.
     pub(super) fn share(&self, value: &T, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        self.share_with(value, |_| make())
+    }
+
+    /// The same, made of what is asked for.
+    pub(super) fn share_with<V: Borrow<T>>(
+        &self,
+        value: V,
+        make: impl FnOnce(V) -> Arc<T>,
+    ) -> Arc<T> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = table.values.get(value) {
+        if let Some(known) = table.values.get(value.borrow()) {
             return Arc::clone(known);
         }
         if table.values.len() >= table.look_at {
             table.values.retain(|known| Arc::strong_count(known) > 1);
             table.look_at = FIRST_LOOK.max(2 * table.values.len());
         }
-        let shared = make();
+        let shared = make(value);
         table.values.insert(Arc::clone(&shared));
         shared
     }

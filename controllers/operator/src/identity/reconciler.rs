@@ -1,7 +1,7 @@
 //! Carries pods and identities between the core, the lane and the API server.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cilia_crds::labels::SOURCE_K8S;
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
@@ -113,7 +113,7 @@ impl Reconciler {
         let of_namespace = namespace.ok_or_else(|| Trouble::NoNamespace(key.clone()))?;
         let mut labels = pod.labels.clone();
         labels.extend(&of_namespace);
-        let labels = Arc::new(labels);
+        let labels = labels.shared();
         let placed = self.managed().place(key.clone(), labels, &mut rand::rng());
         self.look(placed.map_err(|full| Trouble::Full(key.clone(), full))?.look);
         Ok(Next::Done)

@@ -7,6 +7,7 @@ use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, Labels, Nu
 use cilia_identity::{Filter, PodLabels, Record};
 use cilia_runtime::watch::{Change, Event, Key};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
 
 /// Something has changed.
 #[derive(Debug)]
@@ -86,38 +87,40 @@ pub(super) fn identity(event: Event<CiliumIdentity>) -> Heard {
 pub(super) fn record(identity: &CiliumIdentity) -> Record {
     let created = identity.metadata.creation_timestamp.as_ref();
     Record {
-        labels: Arc::new(identity.labels()),
+        labels: identity.labels().shared(),
         created: created.map_or(0, |time| time.0.as_second()),
         // That is for agents, who use identities, and the collector, who marks them.
         marked: false,
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
-pub(super) fn of_endpoint(endpoint: CiliumEndpoint) -> Option<Vec<NumericIdentity>> {
-    let identity = endpoint.status.as_ref().and_then(|status| status.identity.as_ref());
-    Some(vec![number(identity?.id?)?])
+// What they list is kept by the core alone, which tells news from repetitions.
+
+pub(super) fn endpoint(event: Event<CiliumEndpoint>) -> Heard {
+    users(event, |endpoint| {
+        let identity = endpoint.status.as_ref().and_then(|status| status.identity.as_ref());
+        identity.and_then(|identity| number(identity.id?)).into_iter().collect()
+    })
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the shape that a store asks for")]
-#[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
-pub(super) fn of_slice(slice: CiliumEndpointSlice) -> Option<Vec<NumericIdentity>> {
-    let numbers = slice.endpoints.iter().filter_map(|entry| number(entry.id?));
-    let mut numbers: Vec<NumericIdentity> = numbers.collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    Some(numbers)
+pub(super) fn slice(event: Event<CiliumEndpointSlice>) -> Heard {
+    users(event, |slice| {
+        let numbers = slice.endpoints.iter().filter_map(|entry| number(entry.id?));
+        let mut numbers: Vec<NumericIdentity> = numbers.collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    })
+}
+
+fn users<K: Resource>(event: Event<K>, of: impl Fn(&K) -> Vec<NumericIdentity>) -> Heard {
+    match event {
+        Event::Applied(object) => Heard::Users(Key::of(&object), of(&object)),
+        Event::Deleted(key) => Heard::Users(key, Vec::new()),
+        Event::Synced => Heard::Synced,
+    }
 }
 
 fn number(id: i64) -> Option<NumericIdentity> {
     u32::try_from(id).ok().map(NumericIdentity)
-}
-
-pub(super) fn users(change: Change<Vec<NumericIdentity>>) -> Heard {
-    match change {
-        Change::Object { key, new, .. } => {
-            Heard::Users(key, new.map(|numbers| numbers.to_vec()).unwrap_or_default())
-        }
-        Change::Synced => Heard::Synced,
-    }
 }

@@ -22,6 +22,9 @@ pub struct Lane {
     pub most: usize,
 }
 
+/// Room for so many keys is kept while nothing is queued.
+const CALM: usize = 1024;
+
 /// Whether it is the turn of a key that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn<R> {
@@ -329,6 +332,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let due = match (wait.map(|wait| now + wait), again) {
             (None, None) => {
                 self.entries.remove(key);
+                self.shrink();
                 return verdict;
             }
             (Some(due), None) => (due, now),
@@ -339,6 +343,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         entry.state = State::Waiting { due: due.0, sequence: self.sequence, since: due.1 };
         self.waiting[entry.lane].insert((due.0, self.sequence), key.clone());
         verdict
+    }
+
+    /// Gives back the room of a burst that is over: a start looks at everything that there is.
+    fn shrink(&mut self) {
+        if self.entries.is_empty() && self.entries.capacity() > CALM {
+            self.entries = HashMap::new();
+        }
     }
 
     /// When the next key becomes ready that is not ready now.

@@ -1,6 +1,6 @@
 //! Decides what the events of one watch mean, given what was known before.
 //!
-//! Keeps per object its key and two hashes: about 100 bytes.
+//! Keeps per object its key, whose texts are shared, and two hashes: about 75 bytes.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,7 +21,8 @@ pub(super) struct Tracker {
 
 #[derive(Debug)]
 struct Known {
-    uid: u64,
+    /// Of 32 bits: it counts only where a deletion was missed.
+    uid: u32,
     version: u64,
     list: u32,
 }
@@ -48,7 +49,7 @@ impl Tracker {
     fn applied<K: Resource>(&mut self, object: K) -> Vec<Event<K>> {
         let meta = object.meta();
         let now = Known {
-            uid: hash(meta.uid.as_ref()),
+            uid: (hash(meta.uid.as_ref()) >> u32::BITS).try_into().unwrap_or_default(),
             version: hash(meta.resource_version.as_ref()),
             list: self.list,
         };

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 200)]
     namespaces: usize,
     /// New label sets, 20 a second
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 200)]
     new: usize,
     /// The operator's command, words parted by blanks; {kubeconfig} stands for the kubeconfig's path
     #[arg(long)]

@@ -151,8 +151,8 @@ impl Identities {
         index.number(labels) == Some(number) && !marked
     }
 
-    /// How much longer an endpoint that has another identity should wait before it takes this one on, so that
-    /// every node has it in its policy maps by then.
+    /// When to ask again whether an endpoint that has another identity may take this one on: every node shall have
+    /// it in its policy maps by then. Nothing if it may.
     pub fn grace(&self, number: NumericIdentity) -> Option<Duration> {
         self.state().grace.left(number, Instant::now())
     }
@@ -240,7 +240,6 @@ impl Identities {
         let synced = *self.0.synced.borrow();
         let mut state = self.state();
         if synced {
-            state.grace.seen(number, Instant::now());
             state.grace.heard(number, Instant::now());
         }
         let changed = state.ledger.heard(number, Some(record));

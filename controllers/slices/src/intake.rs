@@ -90,7 +90,7 @@ impl Slices {
                 endpoint.waiting_since.get_or_insert(now);
             }
         });
-        self.arrivals.add(now);
+        self.storm.arrived(now);
         if self.started && self.endpoints[id].home.is_none() {
             self.settle_down(id);
         } else if self.started {

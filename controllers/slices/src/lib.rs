@@ -19,6 +19,7 @@ mod placement;
 mod plan;
 mod slice;
 mod slices;
+mod storm;
 mod text;
 mod urgency;
 

@@ -10,11 +10,12 @@ use crate::Millis;
 use crate::endpoint::{Endpoint, EndpointId, SliceId};
 use crate::namespace::Namespace;
 use crate::slice::Slice;
+use crate::storm::Storm;
 use crate::text::{Text, Texts};
-use crate::urgency::{Arrivals, Need};
+use crate::urgency::Need;
 
 /// With more slices than this to write, writes are scarce.
-const SCARCE_FROM: usize = 16;
+const SCARCE_FROM: usize = 12;
 
 /// Every endpoint, every slice, and what belongs where.
 ///
@@ -39,12 +40,10 @@ pub struct Slices {
     pub(crate) pending: BTreeMap<SliceId, Need>,
     /// How many of them have endpoints that appear or change.
     pub(crate) appearing: usize,
-    /// Since when these have been many.
-    pub(crate) scarce_since: Option<Millis>,
     /// How many namespaces have priority.
     pub(crate) priorities: usize,
-    /// How many endpoints have come to wait lately.
-    pub(crate) arrivals: Arrivals,
+    /// Whether there is a storm.
+    pub(crate) storm: Storm,
     /// The latest moment that has been told.
     pub(crate) now: Millis,
     /// Slices to report by [`Slices::take_changed`].
@@ -78,16 +77,15 @@ impl Slices {
             touched: BTreeSet::new(),
             pending: BTreeMap::new(),
             appearing: 0,
-            scarce_since: None,
             priorities: 0,
-            arrivals: Arrivals::default(),
+            storm: Storm::default(),
             now: 0,
             changed: BTreeSet::new(),
             confirmed: false,
         }
     }
 
-    /// Writes count as scarce, not as of 16, but with more slices than this to write.
+    /// Writes count as scarce, not as of 12, but with more slices than this to write.
     #[must_use]
     pub fn scarce_from(self, slices: usize) -> Self {
         Self { scarce_from: slices, ..self }

@@ -1,15 +1,17 @@
 //! Decides which slice to write next.
 //!
 //! Writes are what is scarce, and one write serves everything that waits for its slice. So the
-//! slice goes first whose endpoints weigh most *together*, each by the square of the time it has
-//! waited: many that have waited a little weigh as much as one that has waited long, and none waits
-//! much longer than it would if all took turns. Endpoints that appear or change come before those that go, which
-//! come first too once they have waited for [`REMOVAL_BOUND`]; moves come last. A priority
-//! namespace comes before everything.
+//! slice goes first for which most endpoints wait: that is what makes the sum of all delays fall fastest.
+//! One for which an endpoint has waited for longer than a round, in which each slice is written once,
+//! goes before these, so that none waits much longer than if all took turns. Endpoints that appear or
+//! change come before those that go, which come first too once they have waited for [`REMOVAL_BOUND`];
+//! moves come last. A priority namespace comes before everything.
 //!
 //! In a storm a slice that is written too early is soon written again. So while many slices have
 //! things that appear, each waits until most of a round has passed, or until much waits for it, and
 //! what goes is left to go along: the same delays then cost fewer writes.
+
+use std::ops::RangeInclusive;
 
 use crate::Millis;
 use crate::endpoint::{EndpointId, SliceId};
@@ -18,16 +20,15 @@ use crate::text::Text;
 
 /// For how long a removal, or a slice that is only to be tidied, may be passed over by appearances.
 pub const REMOVAL_BOUND: Millis = 60_000;
-/// It is a storm when more slices than are scarce have had things that appear for so long, …
-const STORM_AFTER: Millis = 600;
-/// … and endpoints go on to appear: in one such time at least one for each so many of these slices.
-const ARRIVALS: Millis = 500;
-const ONE_FOR: usize = 6;
-/// The most that an endpoint waits in a storm so that others come along.
-const PATIENCE: Millis = 4_000;
-/// Of endpoints that have each waited for that long, how many make up for one: many that have waited
-/// a little are written before one has waited long.
+/// The most that an endpoint waits in a storm so that others come along, and the least, however fast
+/// writes are: half as much would cost nearly twice the writes.
+const PATIENCE: RangeInclusive<Millis> = 1_250..=3_000;
+/// Of endpoints that wait so that others come along, as many as have together waited for so many times that long
+/// make up for the rest.
 const MANY: u128 = 2;
+/// A slice goes before all others after so many rounds. Fewer make the slowest endpoints faster, and the
+/// median slower: at 1.2 both are well below what taking turns would give.
+const LATE: f64 = 1.2;
 /// For how long a removal lets appearances go first outside of storms, though there are tokens for both.
 const GIVE_WAY: Millis = 2_000;
 /// When to look again at what waits: the storm may have ended, or what went first may be done.
@@ -46,8 +47,10 @@ pub enum Turn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Urgency {
     class: Class,
-    /// The squares of the milliseconds that its endpoints have waited, together.
-    weight: u128,
+    /// How many endpoints wait for it; not asked once something is overdue.
+    waiting: u128,
+    /// For how long the first of them has.
+    longest: Millis,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +58,7 @@ enum Class {
     Tidying,
     Removal,
     Appearance,
+    OverdueAppearance,
     OverdueRemoval,
     Priority,
 }
@@ -78,8 +82,6 @@ struct Waiting {
     count: u128,
     /// The sum of the moments since when they do.
     since: u128,
-    /// The sum of the squares of these.
-    squares: u128,
     oldest: Option<Millis>,
 }
 
@@ -88,62 +90,42 @@ impl Waiting {
         moments.fold(Self::default(), |waiting, since| Self {
             count: waiting.count + 1,
             since: waiting.since + u128::from(since),
-            squares: waiting.squares + u128::from(since).pow(2),
             oldest: Some(waiting.oldest.map_or(since, |oldest| oldest.min(since))),
         })
     }
 
-    /// The sum of the squares of how long they have waited.
-    fn weight(self, now: Millis) -> u128 {
-        let now = u128::from(now);
-        (self.count * now * now + self.squares).saturating_sub(2 * now * self.since)
+    /// For how long the first of them has.
+    fn longest(self, now: Millis) -> Millis {
+        self.oldest.map_or(0, |oldest| now.saturating_sub(oldest))
+    }
+
+    /// For how long all of them have, together.
+    fn together(self, now: Millis) -> u128 {
+        (self.count * u128::from(now)).saturating_sub(self.since)
     }
 }
 
 impl Need {
-    fn urgency(&self, now: Millis) -> Urgency {
+    /// How urgent it is when what appears is overdue after `late`.
+    fn urgency(&self, now: Millis, late: Millis) -> Urgency {
         let appears = self.appear.count > 0;
         let goes = self.go.oldest.into_iter().chain(self.wrong_since).min();
         let changes = appears || goes.is_some();
         let oldest = goes.or((!changes).then_some(self.pending_since));
-        let overdue = oldest.is_some_and(|since| now.saturating_sub(since) > REMOVAL_BOUND);
+        let delayed = oldest.map_or(0, |since| now.saturating_sub(since));
+        let overdue = delayed > REMOVAL_BOUND;
+        let waiting = if appears { self.appear } else { self.go };
+        let longest = if overdue { delayed } else { waiting.longest(now) };
         let class = match (changes && self.priority, overdue, appears, changes) {
             (true, ..) => Class::Priority,
             (_, true, ..) => Class::OverdueRemoval,
+            (_, _, true, _) if longest > late => Class::OverdueAppearance,
             (_, _, true, _) => Class::Appearance,
             (_, _, _, true) => Class::Removal,
             _ => Class::Tidying,
         };
-        let weight = if appears { self.appear } else { self.go }.weight(now);
-        Urgency { class, weight }
-    }
-}
-
-/// How many endpoints have come to wait, by stretches of time.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Arrivals {
-    stretch: Millis,
-    now: usize,
-    before: usize,
-}
-
-impl Arrivals {
-    pub(crate) fn add(&mut self, now: Millis) {
-        let stretch = now / ARRIVALS;
-        if stretch != self.stretch {
-            self.before = if stretch == self.stretch + 1 { self.now } else { 0 };
-            (self.stretch, self.now) = (stretch, 0);
-        }
-        self.now += 1;
-    }
-
-    /// How many in the last whole stretch before `now`.
-    fn last(self, now: Millis) -> usize {
-        match (now / ARRIVALS).checked_sub(self.stretch) {
-            Some(0) => self.before,
-            Some(1) => self.now,
-            _ => 0,
-        }
+        let by_number = !matches!(class, Class::OverdueAppearance | Class::OverdueRemoval);
+        Urgency { class, waiting: if by_number { waiting.count } else { 0 }, longest }
     }
 }
 
@@ -152,7 +134,7 @@ impl Slices {
     pub fn next(&mut self, now: Millis) -> Option<Text> {
         self.now = self.now.max(now);
         self.refresh();
-        let urgent = self.pending.iter().max_by_key(|(_, need)| need.urgency(now))?;
+        let urgent = self.pending.iter().max_by_key(|(_, need)| need.urgency(now, Millis::MAX))?;
         Some(self.slices[*urgent.0].name.clone())
     }
 
@@ -161,8 +143,9 @@ impl Slices {
         self.now = self.now.max(now);
         self.refresh();
         let need = self.pending.get(&self.find_slice(slice)?)?;
-        let urgency = need.urgency(now);
-        let patience = self.patience(per_second);
+        let round = self.round(per_second);
+        let patience = self.patience(round);
+        let urgency = need.urgency(now, millis(LATE * round).max(patience.unwrap_or_default()));
         Some(match urgency.class {
             Class::Removal if patience.is_none() && self.appearing > 0 => {
                 let oldest = need.go.oldest.map_or(Millis::MAX, |since| now.saturating_sub(since));
@@ -171,33 +154,27 @@ impl Slices {
             Class::Removal | Class::Tidying if patience.is_some() => Turn::Later(LOOK_AGAIN),
             Class::Appearance => {
                 let patience = patience.unwrap_or_default();
-                let oldest = need.appear.oldest.map_or(0, |since| now.saturating_sub(since));
-                let enough = MANY * u128::from(patience) * u128::from(patience);
-                if oldest >= patience || urgency.weight >= enough {
+                let longest = need.appear.longest(now);
+                let together = need.appear.together(now);
+                if longest >= patience || together >= MANY * u128::from(patience) {
                     Turn::Now(urgency)
                 } else {
-                    later(patience - oldest)
+                    later(patience - longest)
                 }
             }
             _ => Turn::Now(urgency),
         })
     }
 
+    /// How many milliseconds it takes to write each slice once for which something appears.
+    fn round(&self, per_second: f64) -> f64 {
+        1000.0 * f64::from(u32::try_from(self.appearing).unwrap_or(u32::MAX)) / per_second
+    }
+
     /// How long an endpoint waits in a storm so that others come along; `None` if there is no storm.
-    ///
-    /// No longer than a round, in which each slice that waits is written once.
-    fn patience(&self, per_second: f64) -> Option<Millis> {
-        self.now.checked_sub(self.scarce_since?).filter(|long| *long >= STORM_AFTER)?;
-        if self.arrivals.last(self.now) * ONE_FOR < self.appearing {
-            return None;
-        }
-        let round = 1000.0 * f64::from(u32::try_from(self.appearing).ok()?) / per_second;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "floats saturate"
-        )]
-        Some((round as Millis).min(PATIENCE))
+    fn patience(&self, round: f64) -> Option<Millis> {
+        let storm = self.storm.goes_on(self.appearing, self.now);
+        storm.then(|| millis(round).clamp(*PATIENCE.start(), *PATIENCE.end()))
     }
 
     /// Writes this slice down as one to write, or as one that is right.
@@ -210,16 +187,14 @@ impl Slices {
             None => self.pending.remove(&id),
         };
         self.appearing -= appears(before);
-        if self.appearing > self.scarce_from {
-            self.scarce_since.get_or_insert(self.now);
-        } else {
-            self.scarce_since = None;
-        }
+        self.storm.many(self.appearing > self.scarce_from, self.now);
     }
 
     /// Whether the slice belongs in the lane of priority namespaces: moves do not.
     pub(crate) fn is_urgent(&self, id: SliceId) -> bool {
-        self.pending.get(&id).is_some_and(|need| need.urgency(0).class == Class::Priority)
+        self.pending
+            .get(&id)
+            .is_some_and(|need| need.urgency(0, Millis::MAX).class == Class::Priority)
     }
 
     /// What waits for a slice; `None` if it is right.
@@ -244,4 +219,9 @@ impl Slices {
 /// In so long, but nothing tells of a storm's end.
 fn later(wait: Millis) -> Turn {
     Turn::Later(wait.min(LOOK_AGAIN))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "floats saturate")]
+fn millis(millis: f64) -> Millis {
+    millis as Millis
 }

@@ -17,16 +17,17 @@ const ENDPOINTS: u64 = 5_000;
 const NAMESPACES: u64 = 50;
 const CHURN: u64 = 50;
 const SECONDS: u64 = 20;
-const PER_SECOND: f64 = 10.0;
 const BURST: f64 = 20.0;
 /// What ordinary namespaces leave.
-const RESERVE: f64 = 9.0;
+const RESERVE: f64 = BURST - 4.0;
 const GATHER: Millis = 500;
 const ANSWER: Millis = 15;
 
 /// The operator and what has come of it.
 struct Run {
     slices: Slices,
+    /// Writes that the budget allows.
+    per_second: f64,
     now: Millis,
     version: u64,
     tokens: f64,
@@ -39,13 +40,14 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Self {
+    fn new(per_second: f64) -> Self {
         let mut slices = Slices::new(100, 1);
         slices.start();
         slices.confirm();
         slices.apply(Event::Namespace { name: "priority", priority: true }, 0);
         let mut run = Self {
             slices,
+            per_second,
             now: 0,
             version: 0,
             tokens: BURST,
@@ -110,7 +112,7 @@ impl Run {
 
     /// Writes what may be written now.
     fn work(&mut self) {
-        self.tokens = (self.tokens + PER_SECOND / 1000.0).min(BURST);
+        self.tokens = (self.tokens + self.per_second / 1000.0).min(BURST);
         for changed in self.slices.take_changed() {
             let ready = self.now + if changed.priority { 0 } else { GATHER };
             self.queued.entry(changed.slice.to_string()).or_insert((changed.priority, ready));
@@ -132,7 +134,7 @@ impl Run {
             self.queued.iter().filter(|(_, (priority, at))| *priority == lane && *at <= now);
         let mut best: Option<(Urgency, &String)> = None;
         for (slice, _) in ready {
-            if let Some(Turn::Now(urgency)) = self.slices.turn(slice, now, PER_SECOND)
+            if let Some(Turn::Now(urgency)) = self.slices.turn(slice, now, self.per_second)
                 && best.as_ref().is_none_or(|(highest, _)| urgency > *highest)
             {
                 best = Some((urgency, slice));
@@ -177,19 +179,31 @@ fn namespace(number: u64) -> String {
     format!("namespace-{}", number % NAMESPACES)
 }
 
-#[test]
-fn half_of_cilium_s_delays_for_no_more_writes() {
+/// The median and the slowest hundredth of the delays, and the writes, on average of some storms.
+fn storms(per_second: f64) -> [u64; 3] {
     const SEEDS: u64 = 4;
-    let (mut medians, mut writes) = (0, 0);
+    let mut sums = [0; 3];
     for seed in 0..SEEDS {
-        let mut run = Run::new();
+        let mut run = Run::new(per_second);
         run.storm(&mut StdRng::seed_from_u64(seed));
         let ([median, slow], [_, urgent]) = (run.delays("new"), run.delays("urgent"));
         println!("seed {seed}: {median} / {slow} ms, priority {urgent} ms, {} writes", run.writes);
-        assert!(slow <= 6_000 && urgent <= 20, "{slow} ms, {urgent} ms");
-        medians += median;
-        writes += run.writes;
+        assert!(urgent <= 20, "{urgent} ms");
+        for (sum, figure) in sums.iter_mut().zip([median, slow, run.writes]) {
+            *sum += figure;
+        }
     }
-    let (median, writes) = (medians / SEEDS, writes / SEEDS);
-    assert!(median <= 2_600 && writes <= 236, "{median} ms, {writes} writes");
+    sums.map(|sum| sum / SEEDS)
+}
+
+#[test]
+fn half_of_cilium_s_delays_for_no_more_writes() {
+    let [median, slow, writes] = storms(10.0);
+    assert!(median <= 2_600 && slow <= 6_000 && writes <= 236, "{median}, {slow} ms, {writes}");
+}
+
+#[test]
+fn a_budget_that_is_no_bound_is_not_spent() {
+    let [median, slow, writes] = storms(50.0);
+    assert!(median <= 1_000 && slow <= 1_300 && writes <= 520, "{median}, {slow} ms, {writes}");
 }

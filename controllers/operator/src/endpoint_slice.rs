@@ -40,10 +40,6 @@ const STANDARD: usize = 1;
 const GATHER: Duration = Duration::from_millis(500);
 /// One write in this many is an ordinary namespace's, however busy priority namespaces are.
 const STANDARD_SHARE: u32 = 4;
-/// Writes that ordinary namespaces leave in the budget where there are priority namespaces, so that these
-/// never wait: nearly half of the usual burst. It also keeps ordinary namespaces from spending the burst on slices
-/// that are written again soon.
-const FAST_RESERVE: f64 = 9.0;
 /// Writes under way at once, and how many of these ordinary namespaces'.
 const WORKERS: usize = 32;
 const STANDARD_WORKERS: usize = 24;

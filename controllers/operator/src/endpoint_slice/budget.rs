@@ -18,6 +18,11 @@ use crate::failure::Failure;
 /// The flag that lets the budget grow above `ces-rate-limits`.
 pub(crate) const ADAPTIVE_FLAG: &str = "ces-adaptive-rate";
 
+/// Writes at once that ordinary namespaces do where there are priority namespaces; the rest of the burst,
+/// at least half, is left to these. A server that gets many at once lets a priority namespace's wait for all of
+/// them, and slices that are written with what is left of a burst are written again soon.
+const AT_ONCE: f64 = 4.0;
+
 #[derive(Debug)]
 pub(super) struct Budget {
     limits: RateLimits,
@@ -54,6 +59,12 @@ impl Budget {
     /// Writes allowed per second now.
     pub(super) fn per_second(&self) -> f64 {
         self.rate.limits().0
+    }
+
+    /// What ordinary namespaces leave in the budget for priority namespaces.
+    pub(super) fn reserve(&self) -> f64 {
+        let (_, burst) = self.rate.limits();
+        (burst - AT_ONCE).max(burst / 2.0)
     }
 
     /// The cluster has this many nodes now.

@@ -1,7 +1,7 @@
 //! Carries slices between the core, the lanes and the API server.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tracing::debug;
 use super::budget::Budget;
 use super::metrics::{Metrics, Sync};
 use super::store::{Store, seen};
-use super::{FAST, FAST_RESERVE, STANDARD};
+use super::{FAST, STANDARD};
 use crate::failure::{CONFLICT, Failure, NOT_FOUND};
 
 /// After a conflict the slice has been read again, and is written from what it is now.
@@ -27,8 +27,8 @@ pub(super) struct Reconciler {
     lanes: Lanes<Text>,
     metrics: Metrics,
     budget: Arc<Budget>,
-    /// Some of the budget is kept for priority namespaces, of which there are some.
-    reserves: AtomicBool,
+    /// The bits of how much of the budget is kept for priority namespaces.
+    reserve: AtomicU64,
     epoch: Instant,
 }
 
@@ -46,7 +46,7 @@ impl Reconciler {
             lanes,
             metrics,
             budget,
-            reserves: AtomicBool::new(false),
+            reserve: AtomicU64::new(0f64.to_bits()),
             epoch: Instant::now(),
         }
     }
@@ -62,14 +62,15 @@ impl Reconciler {
         apart: Option<&Text>,
         what: impl FnOnce(&mut Slices, Millis) -> T,
     ) -> T {
-        let (told, changed, reserves) = {
+        let (told, changed, priorities) = {
             let mut slices = self.slices();
             let told = what(&mut slices, self.now());
             (told, slices.take_changed(), slices.has_priorities())
         };
         // The lanes ask whose turn it is while they are locked, so the core must not be locked here.
-        if self.reserves.swap(reserves, Ordering::Relaxed) != reserves {
-            self.lanes.set_reserve(STANDARD, if reserves { FAST_RESERVE } else { 0.0 });
+        let reserve = if priorities { self.budget.reserve() } else { 0.0 };
+        if self.reserve.swap(reserve.to_bits(), Ordering::Relaxed) != reserve.to_bits() {
+            self.lanes.set_reserve(STANDARD, reserve);
         }
         self.queue(changed.into_iter().filter(|changed| Some(&changed.slice) != apart));
         told

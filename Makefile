@@ -43,6 +43,10 @@ churn: images ## Have 2,000 pods come and go on five nodes: nothing may be left,
 		CILIA_E2E_VALUES="operator.identityGCInterval=10s operator.identityHeartbeatTimeout=20s operator.endpointGCInterval=10s operator.nodeGCInterval=10s" \
 		cargo test -p cilia-e2e --test main_job -- churn
 
+.PHONY: mesh
+mesh: images ## Have two clusters read each other, and change the modes of identities under traffic (4 minutes)
+	@hack/mesh
+
 .PHONY: lint
 lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files
 	@hack/lint

@@ -4,6 +4,8 @@ mod attach;
 mod detach;
 mod error;
 mod map;
+#[cfg(test)]
+mod namespace_bench;
 mod pods;
 mod publish;
 mod reconcile;

@@ -116,12 +116,14 @@ impl Agent {
                 .context("prometheus-serve-addr")?;
         }
         let workqueues = Workqueues::register(&metrics);
-        let client = client::client(&flags, &client::Settings::new(&flags, "cilium-agent")).await?;
+        let own = client::Settings::new(&flags, "cilium-agent");
+        let client = client::client(&flags, &own).await?;
+        let of_pods = client::client(&flags, &own.for_pods(&flags)).await?;
 
         let (nodes, endpoints) = (Nodes::default(), Endpoints::default());
         let ipam = Ipam::new(&settings.node, &settings.state_dir);
         metrics.register_collector(Box::new(crate::ipam::Collector(ipam.clone())));
-        let identities = Identities::with_settings(client.clone(), settings.identities.clone());
+        let identities = Identities::with_settings(of_pods.clone(), settings.identities.clone());
         let (pods, pod_changes) = Pods::new(client.clone());
         let keeper = Keeper::new(
             settings.node.clone(),
@@ -240,7 +242,7 @@ impl Agent {
             netlink,
             sysctl,
             files: StateFiles::new(&settings.state_dir),
-            client: client.clone(),
+            client: of_pods,
             workqueues: workqueues.clone(),
         });
         metrics.register_collector(Box::new(api::Collector {

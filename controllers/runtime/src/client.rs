@@ -18,6 +18,10 @@ use crate::leader::Leadership;
 /// bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(130);
 
+/// The most pods that a node usually may have, and the writes a second beyond those.
+const PODS: f64 = 250.0;
+const POD_WRITES: f64 = 50.0;
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -80,6 +84,16 @@ impl Settings {
             retry: true,
             leadership: None,
         }
+    }
+
+    /// The same for what a node writes of its pods. All of them change together when their namespace does, so as
+    /// many writes as a node has pods may go at once, unless the user has set a limit.
+    #[must_use]
+    pub fn for_pods(mut self, config: &Config) -> Self {
+        if !config.is_set("k8s-client-qps") && !config.is_set("k8s-client-burst") {
+            self.limits = Some((POD_WRITES, PODS));
+        }
+        self
     }
 }
 

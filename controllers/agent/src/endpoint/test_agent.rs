@@ -37,6 +37,18 @@ impl Agent {
         state: &std::path::Path,
         bpf_root: PathBuf,
     ) -> Self {
+        let space = Space::new(0, 255).unwrap();
+        let identities = Identities::new(server.client_as(name), space, Management::Agent);
+        Self::start_with(server, name, state, bpf_root, identities).await
+    }
+
+    pub(crate) async fn start_with(
+        server: &ApiServer,
+        name: &str,
+        state: &std::path::Path,
+        bpf_root: PathBuf,
+        identities: Identities,
+    ) -> Self {
         let (client, token) = (server.client_as(name), CancellationToken::new());
         let workqueues = Workqueues::register(&Metrics::new("cilium"));
         let readiness = Readiness::new(&["node", "policy", "ipcache"]);
@@ -53,8 +65,6 @@ impl Agent {
         );
         let stop = token.clone();
         tokio::spawn(async move { keeper.run(stop).await });
-        let identities =
-            Identities::new(client.clone(), Space::new(0, 255).unwrap(), Management::Agent);
         let (running, stop) = (identities.clone(), token.clone());
         tokio::spawn(async move { running.run(stop).await });
         let (pods, changes) = Pods::new(client.clone());

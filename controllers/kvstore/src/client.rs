@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::keys::{range_end, scope};
 use crate::lease::Leases;
 use crate::messages::{
-    CompactionRequest, DeleteRequest, DeleteResponse, Done, Header, KeyValue, PutRequest,
+    Answer, CompactionRequest, DeleteRequest, DeleteResponse, Done, Header, KeyValue, PutRequest,
     PutResponse, RangeRequest, RangeResponse, TxnResponse,
 };
 use crate::options::Options;
@@ -41,6 +41,8 @@ type EventLabels = [(&'static str, String); 2];
 const QUEUE_BUCKETS: [f64; 11] =
     [0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
 type Turn = tokio::sync::Mutex<()>;
+/// Keys per page where all at once were too much.
+const FIRST_CUT: i64 = 1024;
 
 /// How to be a client.
 #[derive(Debug, Clone)]
@@ -140,13 +142,34 @@ impl Client {
     ) -> Result<R, Error>
     where
         Q: prost::Message + Clone + 'static,
-        R: prost::Message + Default + 'static,
+        R: Answer,
+    {
+        let at_least = self.0.connection.revision();
+        self.ask_since(at_least, (kind, operation), object, method, request).await
+    }
+
+    /// The same; the answer must know of `at_least` this revision. 0 for a member's older state.
+    async fn ask_since<Q, R>(
+        &self,
+        at_least: i64,
+        (kind, operation): (&'static str, &'static str),
+        object: &str,
+        method: &'static str,
+        request: &Q,
+    ) -> Result<R, Error>
+    where
+        Q: prost::Message + Clone + 'static,
+        R: Answer,
     {
         self.0.rate.write().await;
         // The semaphore is never closed.
         let _permit = self.0.inflight.acquire().await.ok();
         let start = Instant::now();
-        let answer = self.0.connection.ask(operation, object, method, request).await;
+        let answer: Result<R, Error> =
+            self.0.connection.ask(operation, object, method, request).await;
+        if let Ok(Some(header)) = answer.as_ref().map(Answer::header) {
+            self.0.connection.told(header.revision, at_least);
+        }
         let labels = [
             ("scope", scope(object)),
             ("kind", kind.to_owned()),
@@ -177,6 +200,27 @@ impl Client {
         Ok(answer.kvs.into_iter().next())
     }
 
+    /// Whether the key's last write, as of `revision`, was that of `written`: whether what is known of
+    /// etcd's history is still its history.
+    pub(crate) async fn remembers(
+        &self,
+        key: &[u8],
+        written: i64,
+        revision: i64,
+    ) -> Result<bool, Error> {
+        let request =
+            RangeRequest { key: key.into(), revision, keys_only: true, ..RangeRequest::default() };
+        let object = String::from_utf8_lossy(key);
+        let answer: Result<RangeResponse, Error> =
+            self.ask(("read", "get"), &object, RANGE, &request).await;
+        match answer {
+            Ok(answer) => Ok(answer.kvs.first().is_some_and(|kv| kv.mod_revision == written)),
+            // It was compacted, or is to come yet.
+            Err(Error::Rpc { code: tonic::Code::OutOfRange, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Every key that begins with `prefix`, in order, and the revision at which this was so.
     pub async fn list(&self, prefix: &str) -> Result<(Vec<KeyValue>, i64), Error> {
         let mut all = Vec::new();
@@ -201,10 +245,20 @@ impl Client {
         };
         loop {
             let action = ("read", "list");
-            let answer: RangeResponse = if request.revision == 0 {
-                self.ask(action, prefix, RANGE, &request).await?
+            let answer: Result<RangeResponse, Error> = if request.revision == 0 {
+                let at_least = if stale { 0 } else { self.0.connection.revision() };
+                self.ask_since(at_least, action, prefix, RANGE, &request).await
             } else {
-                self.0.connection.ask(action.1, prefix, RANGE, &request).await?
+                self.0.connection.ask(action.1, prefix, RANGE, &request).await
+            };
+            let answer = match answer {
+                // Huge values: fewer of them a page.
+                Err(error) if error.is_too_long() && request.limit != 1 => {
+                    let limit = if request.limit == 0 { FIRST_CUT } else { request.limit };
+                    request.limit = (limit / 4).max(1);
+                    continue;
+                }
+                answer => answer?,
             };
             let revision = self.heard(answer.header.as_ref());
             if request.revision == 0 {
@@ -310,6 +364,11 @@ impl Client {
     /// Changes when a lease was lost, and with it everything that hung on it.
     pub fn lost_leases(&self) -> tokio::sync::watch::Receiver<u64> {
         self.0.leases.subscribe()
+    }
+
+    /// Changes when etcd has lost writes: what is known of it is worth nothing then.
+    pub(crate) fn rewinds(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.connection.rewinds()
     }
 
     /// How many leases there are for keys, and for locks.

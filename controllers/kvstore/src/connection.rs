@@ -3,7 +3,7 @@
 //! One connection to each member, made when it is needed, with the TLS files as they are then.
 //! Every request may be sent twice: all that Cilia writes is the same when it is written again.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use futures::Stream;
 use http::uri::PathAndQuery;
 use prost::Message;
 use rand::seq::SliceRandom as _;
+use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
@@ -41,6 +42,10 @@ pub(crate) struct Connection {
     current: AtomicUsize,
     /// The id of the etcd cluster that answered last; 0 for none yet.
     cluster: AtomicU64,
+    /// The highest revision that any answer told.
+    revision: AtomicI64,
+    /// How often etcd had less than it had told before: restored from a copy, or emptied.
+    rewinds: watch::Sender<u64>,
     token: Mutex<Option<MetadataValue<Ascii>>>,
 }
 
@@ -62,6 +67,8 @@ impl Connection {
             keep_alive: options.keep_alive,
             current: AtomicUsize::new(0),
             cluster: AtomicU64::new(0),
+            revision: AtomicI64::new(0),
+            rewinds: watch::Sender::new(0),
             token: Mutex::default(),
         })
     }
@@ -76,8 +83,37 @@ impl Connection {
         self.cluster.load(Ordering::Relaxed)
     }
 
+    /// An answer came from this cluster.
     pub(crate) fn answered_by(&self, cluster: u64) {
         self.cluster.store(cluster, Ordering::Relaxed);
+    }
+
+    /// The highest revision that any answer has told so far.
+    pub(crate) fn revision(&self) -> i64 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
+    /// An answer told this revision; `at_least` was known when it was asked for. An etcd that has less
+    /// than it had told before has lost writes: all that is known of it is worth nothing.
+    pub(crate) fn told(&self, revision: i64, at_least: i64) {
+        if revision <= 0 {
+            return;
+        }
+        if revision >= at_least {
+            self.revision.fetch_max(revision, Ordering::Relaxed);
+            return;
+        }
+        // One of all who notice it tells.
+        let known = self.revision.swap(revision, Ordering::Relaxed);
+        if known > revision {
+            tracing::warn!(revision, known, "etcd has lost writes, everything is compared again");
+            self.rewinds.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Changes when etcd has lost writes.
+    pub(crate) fn rewinds(&self) -> watch::Receiver<u64> {
+        self.rewinds.subscribe()
     }
 
     /// Asks one member after the other until one answers.
@@ -107,6 +143,11 @@ impl Connection {
                     }
                     Err(status) if elsewhere(&status) => {
                         self.failed(index);
+                        last = status;
+                    }
+                    // Somebody has changed users or roles meanwhile.
+                    Err(status) if status.message().contains("revision of auth store is old") => {
+                        self.forget_token();
                         last = status;
                     }
                     Err(status) => return Err(Error::rpc(operation, object, &status)),

@@ -96,6 +96,11 @@ impl Error {
         }
     }
 
+    /// Whether the answer was longer than can be taken.
+    pub(crate) fn is_too_long(&self) -> bool {
+        matches!(self, Self::Rpc { code: tonic::Code::OutOfRange, cause, .. } if cause.contains("message length"))
+    }
+
     /// Whether etcd has no room left for writes (the NOSPACE alarm).
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Rpc { code: tonic::Code::ResourceExhausted, .. })

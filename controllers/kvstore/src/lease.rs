@@ -125,9 +125,17 @@ impl Leases {
     async fn keep_alive(self: Arc<Self>, lease: i64) {
         let beat = (self.ttl / 3).min(BEAT);
         let mut pause = beat;
+        let mut rewinds = self.connection.rewinds();
         loop {
-            if self.stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-                return;
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                // Keys that were given up may have come back: they go with this lease, on which
+                // nothing is written any more.
+                Ok(()) = rewinds.changed() => {
+                    self.lost(lease);
+                    return;
+                }
+                () = tokio::time::sleep(pause) => {}
             }
             if !self.state().leases.contains_key(&lease) {
                 return;

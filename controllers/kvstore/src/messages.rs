@@ -303,3 +303,28 @@ pub(crate) struct AuthenticateResponse {
     #[prost(string, tag = "2")]
     pub(crate) token: String,
 }
+
+/// An answer that may tell etcd's revision.
+pub(crate) trait Answer: prost::Message + Default + 'static {
+    /// Who answered, and at which revision.
+    fn header(&self) -> Option<&Header>;
+}
+
+macro_rules! answers {
+    ($($answer:ty)*) => {$(
+        impl Answer for $answer {
+            fn header(&self) -> Option<&Header> {
+                self.header.as_ref()
+            }
+        }
+    )*};
+}
+
+answers!(RangeResponse PutResponse DeleteResponse TxnResponse);
+
+impl Answer for Done {
+    /// What administrators ask is not about keys.
+    fn header(&self) -> Option<&Header> {
+        None
+    }
+}

@@ -155,12 +155,14 @@ impl Mirror {
             Ok::<_, Error>(Next::Done)
         });
         let mut lost = self.0.client.lost_leases();
+        let mut rewinds = self.0.client.rewinds();
         let follow = async {
             let mut resync = tokio::time::interval(self.0.resync);
             resync.tick().await;
             loop {
                 tokio::select! {
                     Ok(()) = lost.changed() => {}
+                    Ok(()) = rewinds.changed() => self.table().rewound(),
                     _ = resync.tick() => self.table().know_nothing(),
                 }
                 for key in self.keys() {

@@ -110,6 +110,62 @@ impl Etcd {
         self.members[index].process = None;
     }
 
+    /// Keeps a copy of what all members have stored. They are away meanwhile.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub async fn save(&mut self) {
+        self.swap_data("data", "copy").await;
+    }
+
+    /// Goes back to the copy: later writes are lost.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub async fn restore(&mut self) {
+        self.swap_data("copy", "data").await;
+    }
+
+    async fn swap_data(&mut self, from: &str, to: &str) {
+        (0..self.size()).for_each(|member| self.kill(member));
+        let path = |member: usize, which: &str| {
+            let suffix = if which == "copy" { "-copy" } else { "" };
+            self.folder.path().join(format!("m{member}{suffix}"))
+        };
+        for member in 0..self.size() {
+            let (from, to) = (path(member, from), path(member, to));
+            // There is none the first time.
+            let _ = std::fs::remove_dir_all(&to);
+            let copied = std::process::Command::new("cp").arg("-a").args([&from, &to]).status();
+            assert!(copied.expect("run cp").success(), "copy {}", from.display());
+        }
+        (0..self.size()).for_each(|member| self.run(member));
+        self.wait_until_ready().await;
+    }
+
+    /// The member that leads, if there is a leader.
+    ///
+    /// # Panics
+    /// If the configuration is wrong.
+    pub async fn leader(&self) -> Option<usize> {
+        for member in 0..self.size() {
+            let config = self.config_via("root", &[self.port(member)]);
+            let client = Client::new(&Settings::new(options(&config)), None).expect("a client");
+            let status: Result<crate::messages::StatusResponse, _> = client
+                .0
+                .connection
+                .unary(0, "/etcdserverpb.Maintenance/Status", crate::messages::StatusRequest {})
+                .await;
+            let leads = |status: &crate::messages::StatusResponse| {
+                status.header.as_ref().is_some_and(|header| header.member_id == status.leader)
+            };
+            if status.as_ref().is_ok_and(leads) {
+                return Some(member);
+            }
+        }
+        None
+    }
+
     /// Takes away what a killed member has stored.
     ///
     /// # Panics

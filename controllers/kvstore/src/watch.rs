@@ -102,6 +102,8 @@ struct Follower {
 enum End {
     /// The history behind the last revision is gone.
     Relist,
+    /// etcd has lost writes: the same revisions mean other writes now.
+    Rewound,
     /// The member failed.
     Broken(String),
     /// Nobody reads any more.
@@ -111,7 +113,7 @@ enum End {
 impl Follower {
     async fn run(mut self, mut requests: mpsc::UnboundedReceiver<()>) {
         let mut pause = FIRST_PAUSE;
-        let mut listed = false;
+        let (mut listed, mut broken) = (false, false);
         loop {
             if !listed {
                 match self.list().await {
@@ -126,7 +128,18 @@ impl Follower {
                 }
             }
             let before = self.revision;
-            match self.follow(&mut requests).await {
+            let end = if broken { self.remembered().await } else { None };
+            let end = match end {
+                Some(end) => end,
+                None => self.follow(&mut requests).await,
+            };
+            broken = false;
+            match end {
+                End::Rewound => {
+                    tracing::info!(prefix = self.prefix, "etcd has lost writes, listing again");
+                    self.tracker.doubt();
+                    listed = false;
+                }
                 End::Unread => return,
                 End::Relist => {
                     tracing::info!(prefix = self.prefix, revision = self.revision, "listing again");
@@ -134,6 +147,7 @@ impl Follower {
                 }
                 End::Broken(reason) => {
                     tracing::debug!(reason, prefix = self.prefix, "watch broken");
+                    broken = true;
                     if self.revision > before {
                         pause = FIRST_PAUSE;
                     }
@@ -141,6 +155,17 @@ impl Follower {
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
             }
+        }
+    }
+
+    /// Before a watch goes on: why it must not. The revision alone doesn't tell an etcd that has lost
+    /// writes and made others since.
+    async fn remembered(&self) -> Option<End> {
+        let (key, written) = self.tracker.latest()?;
+        match self.client.remembers(&key, written, self.revision).await {
+            Ok(true) => None,
+            Ok(false) => Some(End::Rewound),
+            Err(error) => Some(End::Broken(error.to_string())),
         }
     }
 
@@ -202,6 +227,7 @@ impl Follower {
             Err(status) => return End::Broken(status.message().into()),
         };
         let mut created = false;
+        let mut rewinds = self.client.rewinds();
         loop {
             let answer = tokio::select! {
                 answer = answers.message() => answer,
@@ -213,6 +239,7 @@ impl Follower {
                     connection.failed(member);
                     return End::Broken("the watch was not begun in time".into());
                 }
+                Ok(()) = rewinds.changed() => return End::Rewound,
                 () = self.events.closed() => return End::Unread,
             };
             let answer = match answer {
@@ -236,8 +263,8 @@ impl Follower {
             if answer.created {
                 created = true;
                 if header.revision < self.revision {
-                    // An etcd that has less than was told: it lags behind, or was emptied.
-                    return End::Relist;
+                    // An etcd that has less than was told: it lags behind, or has lost writes.
+                    return End::Rewound;
                 }
                 continue;
             }

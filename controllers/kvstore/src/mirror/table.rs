@@ -143,6 +143,14 @@ impl Table {
         self.open.extend(self.desired.keys().cloned());
     }
 
+    /// etcd has lost writes: what was known of it, and its revisions, mean nothing. What is ours no
+    /// more and came back goes with its lease.
+    pub(super) fn rewound(&mut self) {
+        self.known.clear();
+        self.doubted.clear();
+        self.open = self.desired.keys().cloned().collect();
+    }
+
     /// What to do about a key; `ours` says whether it hangs on a lease of ours that lives.
     pub(super) fn step(&mut self, key: &str, ours: impl Fn(i64) -> bool) -> Step {
         let step = self.needed(key, ours);

@@ -22,6 +22,17 @@ impl Tracker {
         self.list = self.list.wrapping_add(1);
     }
 
+    /// What was told may be another's history: the next list tells everything anew.
+    pub(super) fn doubt(&mut self) {
+        self.known.values_mut().for_each(|(revision, _)| *revision = 0);
+    }
+
+    /// The key that was written last, and when.
+    pub(super) fn latest(&self) -> Option<(Vec<u8>, i64)> {
+        let latest = self.known.iter().max_by_key(|(_, (revision, _))| *revision);
+        latest.map(|(key, (revision, _))| (key.clone(), *revision))
+    }
+
     /// A part of the list: what is new in it.
     pub(super) fn page(&mut self, page: Vec<KeyValue>) -> Vec<Event> {
         let list = self.list;
@@ -92,6 +103,21 @@ mod tests {
                 Event::Listed | Event::Progress(_) => {}
             }
         }
+    }
+
+    #[test]
+    fn after_a_doubt_everything_is_told_again() {
+        let mut tracker = Tracker::default();
+        assert_eq!(tracker.latest(), None);
+        tracker.begin_list();
+        assert_eq!(tracker.page(vec![kv("a", 5), kv("b", 7)]).len(), 2);
+        assert_eq!(tracker.end_list(), []);
+        assert_eq!(tracker.latest(), Some((b"b".to_vec(), 7)));
+        // The same revision of another history.
+        tracker.doubt();
+        tracker.begin_list();
+        assert_eq!(tracker.page(vec![kv("a", 5)]), [Event::Put(kv("a", 5))]);
+        assert_eq!(tracker.end_list(), [Event::Deleted("b".into())]);
     }
 
     /// However often the watch breaks, the reader ends up with what is there.

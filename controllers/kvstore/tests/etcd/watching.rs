@@ -69,6 +69,45 @@ async fn what_happened_behind_a_cut_and_a_compaction_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_went_back_to_a_copy_is_told_as_it_is() {
+    let mut etcd = Etcd::with(3, true, &[]).await;
+    etcd.enable_users().await;
+    let direct = etcd.client();
+    let proxy = Proxy::to(([127, 0, 0, 1], etcd.port(0)).into()).await;
+    let via = options(&etcd.config_via("root", &[proxy.address().port()]));
+    let reader = Client::new(&Settings::new(via), None).unwrap();
+    for key in ["w/a", "w/b"] {
+        direct.put(key, b"1", false).await.unwrap();
+    }
+    etcd.save().await;
+    direct.put("w/a", b"2", false).await.unwrap();
+    direct.put("w/c", b"1", false).await.unwrap();
+    direct.delete("w/b").await.unwrap();
+    let (mut watch, mut told) = (reader.watch("w/"), Told::new());
+    until(&mut watch, &mut told, &want(&[("w/a", "2"), ("w/c", "1")])).await;
+    // Nobody who reads is there; others write the same revisions again, and more.
+    proxy.set(Mode::Cut);
+    etcd.restore().await;
+    direct.put("w/a", b"3", false).await.unwrap();
+    for _ in 0..9 {
+        direct.put("other", b"", false).await.unwrap();
+    }
+    proxy.set(Mode::Pass);
+    until(&mut watch, &mut told, &want(&[("w/a", "3"), ("w/b", "1")])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_fill_more_than_an_answer_are_read() {
+    let etcd = Etcd::start().await;
+    let client = etcd.client();
+    let value = vec![b'x'; 1_400_000];
+    for number in 0..50 {
+        client.put(&format!("huge/{number}"), &value, false).await.unwrap();
+    }
+    assert_eq!(client.list("huge/").await.unwrap().0.len(), 50);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_that_was_emptied_has_nothing() {
     let mut etcd = Etcd::start().await;
     let client = etcd.client();

@@ -46,13 +46,7 @@ pub(crate) async fn run(
     http::serve(&config, sources, &stop).await?;
     let election = leader::Settings::new(&config, LEASE)?;
     let ordinary = Settings::new(&config, COMPONENT);
-    let lease_client = Settings {
-        user_agent: format!("{} leader-election", ordinary.user_agent),
-        limits: None,
-        timeout: election.renew_deadline,
-        retry: false,
-        leadership: None,
-    };
+    let lease_client = election.client(&ordinary);
     let elector = Elector::new(client::client(&config, &lease_client).await?, election);
     tokio::select! {
         () = stop.cancelled() => return Ok(()),

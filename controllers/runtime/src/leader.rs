@@ -7,9 +7,10 @@
 //!
 //! A slow API server is waited for: a renewal without an answer is not given up, but accompanied by
 //! another one after half the retry period. Each is on a connection of its own, so one that hangs holds
-//! up no other. So a leader survives answers that take almost half the renew deadline each: a renewal
-//! counts from when it was sent, and the next one needs its answer.
+//! up no other, and after half the renew deadline it is given up. So a leader survives answers that take
+//! almost that long each: a renewal counts from when it was sent, and the next one needs its answer.
 
+mod error;
 mod leadership;
 mod record;
 mod settings;
@@ -26,10 +27,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use error::Error;
 pub use leadership::{Leadership, OpenWrite};
 pub use settings::Settings;
 
 use crate::watch::{Event, Scope, watch_scoped};
+use error::{Failure, Lost};
 use record::{Seen, Turn};
 
 /// How long what is under way may take to end after a stop, before the Lease is given up.
@@ -38,63 +41,6 @@ const LAST_WORK: Duration = Duration::from_millis(1200);
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// How long giving up the Lease may take.
 const RELEASE: Duration = Duration::from_millis(700);
-
-/// Why leadership ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Another replica has the Lease.
-    #[error("Leader election lost: lease {lease} is now held by {holder:?}")]
-    Taken {
-        /// Namespace and name.
-        lease: String,
-        /// The other one's identity.
-        holder: String,
-    },
-    /// The Lease could not be renewed in time.
-    #[error(
-        "Leader election lost: lease {lease} was not renewed for {deadline:?}, last failure: {cause}"
-    )]
-    NotRenewed {
-        /// Namespace and name.
-        lease: String,
-        /// The renew deadline.
-        deadline: Duration,
-        /// The last failure.
-        cause: String,
-    },
-}
-
-/// Why one request about the Lease did not do what it should.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("no answer in time")]
-    Timeout,
-    #[error("changed meanwhile")]
-    Conflict,
-    #[error("{0}")]
-    Request(kube::Error),
-}
-
-impl From<kube::Error> for Failure {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
-            error => Self::Request(error),
-        }
-    }
-}
-
-impl Failure {
-    /// Whether somebody must hear of it: missing rights stay missing, and what has lasted longer than a
-    /// Lease keeps this replica from ever leading.
-    fn is_grave(&self, lasting: Duration, lease_duration: Duration) -> bool {
-        let refused = matches!(
-            self,
-            Self::Request(kube::Error::Api(status)) if matches!(status.code, 401 | 403)
-        );
-        refused || lasting > lease_duration
-    }
-}
 
 /// A candidate for leadership.
 #[derive(Debug)]
@@ -399,14 +345,6 @@ impl Elector {
 /// A Lease read just now.
 fn read(before: Option<&Seen>, lease: Lease) -> Seen {
     Seen::new(before, lease, Instant::now().into_std())
-}
-
-/// Why a renewal failed.
-enum Lost {
-    /// For good: somebody else leads.
-    Taken(String),
-    /// For now.
-    NotNow(Failure),
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
+use crate::client;
 use crate::config::{Config, Error};
 
 /// client-go's candidates wait up to this much longer than their retry period.
@@ -54,7 +55,21 @@ impl Settings {
         })
     }
 
-    /// How long one request may take, so that there is time for another try.
+    /// The client for the Lease alone: nothing else holds its requests up, and one without an answer is given
+    /// up while there is time for another.
+    #[must_use]
+    pub fn client(&self, ordinary: &client::Settings) -> client::Settings {
+        client::Settings {
+            user_agent: format!("{} leader-election", ordinary.user_agent),
+            limits: None,
+            timeout: self.request_timeout(),
+            retry: false,
+            leadership: None,
+        }
+    }
+
+    /// How long one request may take, so that there is time for another try: half the renew deadline, as in
+    /// client-go, and at least a second.
     pub fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1)).min(self.renew_deadline)
     }
@@ -93,6 +108,26 @@ mod tests {
         );
         let (_, suffix) = settings.identity.rsplit_once('-').unwrap();
         assert_eq!(suffix.len(), 10);
+    }
+
+    #[test]
+    fn a_request_has_half_the_deadline() {
+        let config = Config::load(Flags::operator(), [], []).unwrap();
+        let ordinary = crate::client::Settings::new(&config, "c");
+        for (deadline, retry, seconds) in
+            [("10s", "2s", 5.0), ("7s", "1s", 3.5), ("1500ms", "1s", 1.0)]
+        {
+            let args = [
+                format!("--leader-election-renew-deadline={deadline}"),
+                format!("--leader-election-retry-period={retry}"),
+            ];
+            let client = settings(&[&args[0], &args[1]]).unwrap().client(&ordinary);
+            assert_eq!(
+                (client.timeout.as_secs_f64(), client.limits, client.retry),
+                (seconds, None, false)
+            );
+            assert!(client.user_agent.ends_with(" leader-election"));
+        }
     }
 
     #[test]

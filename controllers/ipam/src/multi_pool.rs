@@ -10,8 +10,8 @@
 //!   what its pool does not contain any more. It is nobody else's, from whatever pool, and ordinary
 //!   again when its pool is.
 //! * After a leader that was cut off, writes of its may still be under way. What they hand out is
-//!   not known, but to whom: to nodes that lack something. Nothing is handed out before each of those
-//!   has a new version (`Answer::Fence`).
+//!   not known, but to whom: to nodes that lack something, or did as long as a pool was another one. Nothing
+//!   is handed out before each of those has a new version (`Answer::Fence`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -142,14 +142,19 @@ impl MultiPool {
 
     /// Every node and pool has been seen: from now on ranges are handed out. Ask about every node again.
     ///
-    /// `cut_off`: a former leader may still have writes under way.
-    pub fn resync(&mut self, cut_off: bool) {
+    /// `cut_off`: a former leader may still have writes under way, and these are the pools that have changed
+    /// since it may have decided on them.
+    pub fn resync(&mut self, cut_off: Option<&BTreeSet<String>>) {
         self.ready = true;
-        if cut_off {
-            let version =
-                |name: &String| Some((name.clone(), self.nodes.get(name)?.version.clone()));
-            self.unfenced = self.lacking.iter().filter_map(version).collect();
-        }
+        let Some(edited) = cut_off else { return };
+        // Who lacks nothing of a pool has something of it, unless it never asked.
+        let holders = edited.iter().flat_map(|pool| self.holders(pool));
+        let doubtful: BTreeSet<String> = self.lacking.iter().cloned().chain(holders).collect();
+        let version = |name: String| {
+            let version = self.nodes.get(&name)?.version.clone();
+            Some((name, version))
+        };
+        self.unfenced = doubtful.into_iter().filter_map(version).collect();
     }
 
     /// What the node's object should say, given what it says.

@@ -1,5 +1,7 @@
 //! The scenarios of operator-scenarios.md 7.
 
+use std::collections::BTreeSet;
+
 use super::{Allocation, Answer, MultiPool, PoolNode, Request};
 use crate::pod_pool::{FamilySpec, PoolSpec};
 
@@ -105,7 +107,7 @@ fn nothing_is_handed_out_before_all_is_known() {
     );
     assert_eq!(pools.allocated("node2"), []);
 
-    pools.resync(false);
+    pools.resync(None);
     assert_eq!(one.settle(&mut pools), "");
     assert_eq!(one.cidrs(), sorted);
     assert_eq!(two.settle(&mut pools), "");
@@ -132,7 +134,7 @@ fn nothing_is_handed_out_before_all_is_known() {
 fn what_cannot_be_had_is_said_and_the_rest_is_done() {
     let mut pools = default();
     put(&mut pools, "four", (&["10.1.0.0/28"], 29), (&[], 0)).expect("a pool");
-    pools.resync(false);
+    pools.resync(None);
     let mut node = Object::new("n", "default", &["10.100.300.0/24", "10.100.3.0/24"], 1, 0);
     node.need("nowhere", 1, 0);
     node.need("four", 1, 1);
@@ -172,7 +174,7 @@ fn pools_change_within_limits() {
         "{other6}"
     );
     put(&mut pools, "default", (&v4, 24), (&["fd00/80"], 96)).expect_err("no CIDR");
-    pools.resync(false);
+    pools.resync(None);
     let mut node = Object::new("n", "default", &[], 1, 1);
     node.settle(&mut pools);
     assert_eq!(node.cidrs(), ["10.100.0.0/24", "fd00:100::/96"], "unchanged");
@@ -190,7 +192,7 @@ fn pools_change_within_limits() {
 fn orphans_stay_and_come_home() {
     let mut pools = MultiPool::new(true, true);
     put(&mut pools, "test", (&["10.0.0.0/27"], 28), (&["fd00::/95"], 96)).expect("a pool");
-    pools.resync(false);
+    pools.resync(None);
     let mut one = Object::new("node1", "test", &[], 1, 1);
     let mut two = Object::new("node2", "test", &[], 1, 1);
     one.settle(&mut pools);
@@ -241,7 +243,7 @@ fn a_restart_knows_orphans_too() {
     let mut pools = MultiPool::new(true, false);
     let mut node = Object::new("n", "gone", &["10.0.0.0/24"], 1, 0);
     assert_eq!(node.ask(&mut pools), Answer::Wait);
-    pools.resync(false);
+    pools.resync(None);
     let Answer::Write { allocated: None, error: Some(error) } = node.ask(&mut pools) else {
         panic!("only the status is written")
     };
@@ -269,7 +271,7 @@ fn a_restart_knows_orphans_too() {
 #[test]
 fn a_grant_outlives_events_of_before_and_ends_with_a_write_that_failed() {
     let mut pools = default();
-    pools.resync(false);
+    pools.resync(None);
     let mut node = Object::new("n", "default", &[], 1, 0);
     let first = node.ask(&mut pools);
     assert_eq!(node.ask(&mut pools), first, "the same until it is seen");
@@ -290,7 +292,7 @@ fn a_leader_that_was_cut_off_is_fenced() {
     let full = Object::new("b", "default", &["10.100.0.0/24"], 1, 0);
     lacks.ask(&mut pools);
     full.ask(&mut pools);
-    pools.resync(true);
+    pools.resync(Some(&BTreeSet::new()));
     let fresh = Object::new("c", "default", &[], 1, 0);
     assert_eq!(lacks.ask(&mut pools), Answer::Fence);
     assert_eq!(full.ask(&mut pools), Answer::Write { allocated: None, error: None });
@@ -311,7 +313,7 @@ fn who_lacks_nothing_any_more_is_fenced_too() {
     let mut fresh = Object::new("b", "red", &[], 1, 0);
     orphan.ask(&mut pools);
     fresh.ask(&mut pools);
-    pools.resync(true);
+    pools.resync(Some(&BTreeSet::new()));
     put(&mut pools, "red", (&["10.1.0.0/16", "10.2.0.0/16"], 24), (&[], 0)).expect("a pool");
     assert_eq!(orphan.ask(&mut pools), Answer::Fence);
     assert_eq!(fresh.ask(&mut pools), Answer::Fence);
@@ -320,4 +322,20 @@ fn who_lacks_nothing_any_more_is_fenced_too() {
     assert_eq!(orphan.settle(&mut pools), "");
     fresh.settle(&mut pools);
     assert_eq!(fresh.cidrs(), ["10.1.0.0/24"]);
+}
+
+#[test]
+fn who_lacked_something_of_a_pool_as_it_was_is_fenced_too() {
+    let mut pools = default();
+    let mut holder = Object::new("a", "default", &["10.100.0.0/24"], 1, 0);
+    let mut fresh = Object::new("b", "default", &[], 1, 0);
+    holder.ask(&mut pools);
+    // The former leader saw a pool without that range, and has given the node another one.
+    pools.resync(Some(&BTreeSet::from(["default".to_owned()])));
+    assert_eq!(fresh.ask(&mut pools), Answer::Wait, "it came after the former leader");
+    assert_eq!(holder.ask(&mut pools), Answer::Fence);
+    holder.version += 1;
+    holder.settle(&mut pools);
+    fresh.settle(&mut pools);
+    assert_eq!(fresh.cidrs(), ["10.100.1.0/24"]);
 }

@@ -57,6 +57,8 @@ struct World {
     api: BTreeMap<&'static str, Object>,
     /// What pools are, as everybody knows at once.
     pools: BTreeMap<&'static str, &'static [&'static str]>,
+    /// Pools that changed while writes were under way that are so still.
+    edited: BTreeSet<String>,
     agents: BTreeMap<&'static str, Agent>,
     operator: Operator,
     /// Under way, some of them from processes that are no more.
@@ -82,6 +84,7 @@ impl World {
             version: 1,
             api: NODES.map(|name| (name, Object { version: 1, ..Object::default() })).into(),
             pools: BTreeMap::new(),
+            edited: BTreeSet::new(),
             agents: NODES.iter().map(|name| (*name, agent(name))).collect(),
             operator: Operator { core: MultiPool::new(true, false), seen: BTreeMap::new() },
             writes: Vec::new(),
@@ -116,6 +119,7 @@ impl World {
                 self.start_operator(cut_off);
             }
             14 => self.clock += 100,
+            15 if self.rng.random_bool(0.2) => self.leader_is_cut_off_amid_edits(),
             _ => self.deliver(),
         }
     }
@@ -246,16 +250,16 @@ impl World {
         for node in order {
             self.operator.ask(node);
         }
-        self.operator.core.resync(cut_off);
+        self.operator.core.resync(cut_off.then_some(&self.edited));
     }
 
-    /// Not while writes are under way: a leader that is cut off in the moment in which a pool is made
-    /// anew may write to a node that lacks nothing by the new leader's lights.
+    /// Also while writes are under way, from which the former pool speaks.
     fn edit_pools(&mut self) {
-        if !self.writes.is_empty() {
-            return;
-        }
         let (name, ranges) = (self.pick(&POOLS), self.pick(&RANGES));
+        if self.writes.is_empty() {
+            self.edited.clear();
+        }
+        self.edited.insert(name.to_owned());
         if self.rng.random_bool(0.3) {
             self.pools.remove(name);
             self.operator.core.delete_pool(name);
@@ -264,6 +268,25 @@ impl World {
             put(&mut self.operator.core, name, ranges);
         }
         self.tell_agents();
+    }
+
+    /// Rare by chance: pools change before, while and after the leader does.
+    fn leader_is_cut_off_amid_edits(&mut self) {
+        self.edit_pools();
+        self.operator_works();
+        self.edit_pools();
+        self.start_operator(true);
+        self.edit_pools();
+        // Those that are fenced first get something in the second round.
+        self.operator_works();
+        self.operator_works();
+    }
+
+    fn operator_works(&mut self) {
+        for node in NODES {
+            self.operator_hears(node);
+            self.operator_writes(node);
+        }
     }
 
     fn tell_agents(&mut self) {

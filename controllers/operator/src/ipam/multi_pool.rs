@@ -103,7 +103,8 @@ pub(super) async fn run(context: Context) -> anyhow::Result<()> {
                 else => return,
             }
             if pools_known && nodes_known && !complete.is_cancelled() {
-                let nodes = reconciler.resync(context.leadership.cut_off());
+                let edited = context.leadership.cut_off().then(|| pools.edited());
+                let nodes = reconciler.resync(edited.as_ref());
                 info!(nodes = nodes.len(), "all pools and nodes are known: ranges are given out");
                 nodes.into_iter().for_each(ask);
                 complete.cancel();

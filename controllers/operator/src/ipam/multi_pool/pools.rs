@@ -1,6 +1,6 @@
 //! Follows pools, makes those of `auto-create-cilium-pod-ip-pools`, and tells users what is wrong with one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cilia_crds::CiliumPodIpPool;
@@ -10,31 +10,46 @@ use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::{Job, Next};
 use cilia_runtime::watch::{Key as ObjectKey, Store};
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::events::EventType;
 use kube::{Api, Client, Resource, ResourceExt};
 use tracing::{info, warn};
 
+use super::super::created;
 use super::Key;
 use super::reconciler::Reconciler;
 use crate::failure::{CONFLICT, Failure};
 
 /// Orphans that are named in an event.
 const SHOWN: usize = 8;
+/// So long, in seconds, after it was decided a write may arrive: what the API server takes at most, a retry, and as
+/// much again for clocks that differ.
+const LATE: i64 = 300;
 
 /// What is kept of a pool. About 200 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PoolState {
     uid: String,
     spec: PodIpPoolSpec,
+    /// When it last changed, in seconds since 1970.
+    changed: i64,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape that a store asks for")]
 pub(super) fn spec_of(pool: CiliumPodIpPool) -> Option<PoolState> {
     let uid = pool.uid().unwrap_or_default();
+    let changed = changed(&pool.metadata);
     // Which pods a pool is for is the agents' business.
     let spec = PodIpPoolSpec { pod_selector: None, namespace_selector: None, ..pool.spec };
-    Some(PoolState { uid, spec })
+    Some(PoolState { uid, spec, changed })
+}
+
+/// When an object was made or last changed, in seconds since 1970, by the API server's clock.
+fn changed(metadata: &ObjectMeta) -> i64 {
+    let writes = metadata.managed_fields.iter().flatten();
+    let writes = writes.filter_map(|entry| Some(entry.time.as_ref()?.0.as_second()));
+    writes.max().unwrap_or_default().max(created(metadata))
 }
 
 pub(super) struct Pools {
@@ -53,6 +68,13 @@ impl Pools {
     ) -> Self {
         let new = new.into_iter().map(|pool| (pool.name.into(), pool.spec)).collect();
         Self { api: Api::all(client), events, store, new }
+    }
+
+    /// The pools that have changed since a former leader may have decided on writes that are still under way.
+    pub(super) fn edited(&self) -> BTreeSet<String> {
+        let since = Timestamp::now().as_second() - LATE;
+        let recent = self.store.all().into_iter().filter(|(_, pool)| pool.changed >= since);
+        recent.map(|(key, _)| key.name.to_string()).collect()
     }
 
     /// The pools to make.

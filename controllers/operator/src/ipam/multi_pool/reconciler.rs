@@ -1,5 +1,6 @@
 //! Writes to nodes what the pools decide.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cilia_crds::CiliumNode;
@@ -90,7 +91,7 @@ impl Reconciler {
     }
 
     /// Every pool and node is known; all nodes. What two nodes have belongs to the older one.
-    pub(super) fn resync(&self, cut_off: bool) -> Vec<Arc<str>> {
+    pub(super) fn resync(&self, cut_off: Option<&BTreeSet<String>>) -> Vec<Arc<str>> {
         let mut nodes = self.nodes.all();
         nodes.sort_by(|(a, one), (b, other)| (one.created, a).cmp(&(other.created, b)));
         for (key, _) in &nodes {

@@ -15,10 +15,11 @@ use super::budget::Budget;
 use super::metrics::{Metrics, Sync};
 use super::store::{Store, seen};
 use super::{FAST, STANDARD};
-use crate::failure::{CONFLICT, Failure, NOT_FOUND};
+use crate::conflicts::Conflicts;
+use crate::failure::{Failure, NOT_FOUND};
 
-/// After a conflict the slice has been read again, and is written from what it is now.
-const AFTER_CONFLICT: Duration = Duration::from_millis(100);
+/// A slice that has been read again, and is written from what it is now.
+const AFTER_READ: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Reconciler {
@@ -27,6 +28,7 @@ pub(super) struct Reconciler {
     lanes: Lanes<Text>,
     metrics: Metrics,
     budget: Arc<Budget>,
+    conflicts: Conflicts<Text>,
     /// The bits of how much of the budget is kept for priority namespaces.
     reserve: AtomicU64,
     epoch: Instant,
@@ -46,6 +48,7 @@ impl Reconciler {
             lanes,
             metrics,
             budget,
+            conflicts: Conflicts::default(),
             reserve: AtomicU64::new(0f64.to_bits()),
             epoch: Instant::now(),
         }
@@ -121,7 +124,7 @@ impl Reconciler {
             let apart = Some(&write.slice);
             self.tell_apart_from(apart, |slices, _| slices.abandon(&write.slice));
             self.read_again(&write.slice).await?;
-            return Ok(Next::After(AFTER_CONFLICT));
+            return Ok(Next::After(AFTER_READ));
         }
         self.metrics.planned(&write, job.lane, job.waited);
         job.write().await;
@@ -137,7 +140,7 @@ impl Reconciler {
             let (inserted, removed, took) = (write.inserted, write.removed, sent.elapsed());
             debug!(slice = %write.slice, inserted, removed, ?took, "written");
             self.metrics.ended(Sync::Success);
-            return Ok(Next::Done);
+            return self.conflicts.next(&write.slice, Ok(()));
         };
         // Or the retry would not wait for its time.
         let apart = Some(&write.slice);
@@ -147,11 +150,12 @@ impl Reconciler {
         if unknown {
             self.read_again(&write.slice).await?;
         }
-        if matches!(failure.code(), Some(CONFLICT | NOT_FOUND)) {
-            debug!(slice = %write.slice, %failure, "the slice was changed by another");
-            return Ok(Next::After(AFTER_CONFLICT));
+        if failure.code() == Some(NOT_FOUND) {
+            debug!(slice = %write.slice, %failure, "the slice is gone");
+            self.conflicts.next(&write.slice, Ok(()))?;
+            return Ok(Next::After(AFTER_READ));
         }
-        Err(failure)
+        self.conflicts.next(&write.slice, Err(failure))
     }
 
     async fn read_again(&self, name: &Text) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `cilia encrypt` and `cilia bgp`: what the agent says of parts that may be off.
+//! `cilia encrypt`, `bgp`, `fqdn`, `lrp` and `nodeid`: what the agent says of parts that may be off.
 
 use crate::agent::Agent;
 use crate::output::{Format, items, text};
@@ -18,6 +18,78 @@ pub(crate) enum Bgp {
     Routes,
     /// What is announced to whom
     RoutePolicies,
+}
+
+#[derive(Debug, Clone, Copy, clap::Subcommand)]
+pub(crate) enum Fqdn {
+    /// Names that were resolved for policies
+    #[command(subcommand)]
+    Cache(Listed),
+    /// Names that policies select
+    Names,
+}
+
+#[derive(Debug, Clone, Copy, clap::Subcommand)]
+pub(crate) enum Listed {
+    /// Every entry
+    List,
+}
+
+pub(crate) async fn fqdn(
+    agent: &Agent,
+    command: &Fqdn,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    match command {
+        Fqdn::Cache(Listed::List) => {
+            let header = ["Endpoint", "Source", "FQDN", "TTL", "ExpirationTime", "IPs"];
+            let members = ["endpoint-id", "lookup-source", "fqdn", "ttl", "expiration-time", "ips"];
+            listed(agent, "/v1/fqdn/cache", header, members, format).await
+        }
+        Fqdn::Names => format.unwrap_or(&Format::Json).print(&agent.get("/v1/fqdn/names").await?),
+    }
+}
+
+pub(crate) async fn lrp(
+    agent: &Agent,
+    Listed::List: &Listed,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    let header = ["LRP namespace", "LRP name", "FrontendType", "Matching Service"];
+    let members = ["namespace", "name", "frontend-type", "service-id"];
+    listed(agent, "/v1/lrp", header, members, format).await
+}
+
+pub(crate) async fn nodeid(
+    agent: &Agent,
+    Listed::List: &Listed,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    listed(agent, "/v1/node/ids", ["NODE ID", "IP ADDRESSES"], ["id", "ips"], format).await
+}
+
+/// A list of the agent's, with the members of its entries in columns.
+async fn listed<const N: usize>(
+    agent: &Agent,
+    path: &str,
+    header: [&str; N],
+    members: [&str; N],
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    let answer = agent.get(path).await?;
+    if let Some(format) = format {
+        return format.print(&answer);
+    }
+    let mut table = Table::new(5);
+    table.row(header);
+    for entry in items(&answer) {
+        table.row(members.map(|member| match &entry[member] {
+            serde_json::Value::Array(many) => many.iter().map(text).collect::<Vec<_>>().join(", "),
+            one => text(one),
+        }));
+    }
+    table.print();
+    Ok(())
 }
 
 pub(crate) async fn encrypt(

@@ -21,10 +21,20 @@ pub(crate) enum Command {
         #[arg(long)]
         endpoints: bool,
     },
-    /// One identity
+    /// One identity, or those with all of these labels
     Get {
         /// Its number
-        id: u32,
+        #[arg(required_unless_present = "labels")]
+        id: Option<u32>,
+        /// Labels such as k8s:app=web
+        #[arg(
+            short,
+            long = "label",
+            alias = "labels",
+            value_delimiter = ',',
+            conflicts_with = "id"
+        )]
+        labels: Vec<String>,
     },
     /// Which labels make identities multiply, and the setting that leaves them out
     Advise(advise::Arguments),
@@ -53,13 +63,17 @@ pub(crate) async fn run(
             return of_endpoints(agent, labels, format).await;
         }
         Command::List { labels, .. } => (agent.get("/v1/identity").await?, labels.as_slice()),
-        Command::Get { id } => {
+        Command::Get { id: None, labels } => (agent.get("/v1/identity").await?, labels.as_slice()),
+        Command::Get { id: Some(id), .. } => {
             let identity = agent.find(&format!("/v1/identity/{id}")).await?;
             (Value::Array(vec![identity.with_context(|| format!("no identity {id}"))?]), &[][..])
         }
     };
     let selected = items(&identities).iter().filter(|identity| has_all(identity, only));
     let selected: Vec<Value> = selected.cloned().collect();
+    if selected.is_empty() && matches!(command, Command::Get { .. }) {
+        anyhow::bail!("no identity has all of these labels");
+    }
     if let Some(format) = format {
         return format.print(&Value::Array(selected));
     }

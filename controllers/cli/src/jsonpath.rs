@@ -1,7 +1,7 @@
 //! Decides what a `JSONPath` template finds, as kubectl's does.
 //!
 //! Text outside of braces is copied. Inside: `{.a.b}`, `{.a[0]}`, `{.a[-1]}`, `{.a[0:2]}`,
-//! `{.a[*].b}`, `{..b}`, `{['odd.name']}`, `{.a[?(@.b=="c")].d}`, `{"\n"}`, `{range .a[*]}...{end}`.
+//! `{.a[0:9:2]}`, `{.a[0,2]}`, `{.a[*].b}`, `{..b}`, `{['odd.name']}`, `{.a[?(@.b=="c")].d}`, `{"\n"}`, `{range .a[*]}...{end}`.
 
 mod parse;
 
@@ -27,8 +27,9 @@ struct Path(Vec<Step>);
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Members(Vec<String>),
-    Index(i64),
-    Slice(Option<i64>, Option<i64>),
+    Indices(Vec<i64>),
+    /// From, to, and every how manieth.
+    Slice(Option<i64>, Option<i64>, usize),
     Each,
     Everywhere,
     Filter(Path, Option<(Compare, Value)>),
@@ -90,13 +91,14 @@ impl Step {
     fn of<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         match (self, value) {
             (Self::Members(names), value) => names.iter().filter_map(|n| value.get(n)).collect(),
-            (Self::Index(index), Value::Array(list)) => {
-                place(*index, list.len()).and_then(|at| list.get(at)).into_iter().collect()
+            (Self::Indices(indices), Value::Array(list)) => {
+                let at = |index: &i64| place(*index, list.len()).and_then(|at| list.get(at));
+                indices.iter().filter_map(at).collect()
             }
-            (Self::Slice(from, to), Value::Array(list)) => {
+            (Self::Slice(from, to, step), Value::Array(list)) => {
                 let at = |index: i64| place(index, list.len()).unwrap_or(0).min(list.len());
                 let (from, to) = (from.map_or(0, at), to.map_or(list.len(), at));
-                list.get(from..to).unwrap_or_default().iter().collect()
+                list.get(from..to).unwrap_or_default().iter().step_by((*step).max(1)).collect()
             }
             (Self::Each, value) => children(value),
             (Self::Everywhere, value) => {
@@ -185,6 +187,11 @@ mod tests {
             ("{.status.items[1:].id}", "2 3"),
             ("{.status.items[*].id}", "1 2 3"),
             ("{.status.items[7].id}", ""),
+            ("{.status.items[0:3:2].id}", "1 3"),
+            ("{.status.items[0,-1].id}", "1 3"),
+            ("{.status.items[?(@.id==1)]}", r#"{"id":1,"name":"a"}"#),
+            ("{range .status.items[*]}{@.id},{end}", "1,2,3,"),
+            (r#"{.status.items[?(@.name!="a==]")].id}"#, "1 2"),
             ("{..name}", "a b"),
             ("{['odd.name']}", "x"),
             (r"{.odd\.name}", "x"),
@@ -201,15 +208,26 @@ mod tests {
         for (path, want) in cases {
             assert_eq!(Template::parse(path).expect(path).show(&value), want, "{path}");
         }
+        let list = Template::parse("{[0].id}").expect("{[0].id}");
+        assert_eq!(list.show(&json!([{"id": 4}, {"id": 5}])), "4");
         let whole = Template::parse("{.}").expect("{.}").show(&json!({"a": 1}));
         assert_eq!(whole, r#"{"a":1}"#);
     }
 
     #[test]
     fn says_what_is_wrong_with_a_path() {
-        for bad in
-            ["{.a[", "{.a", "{range .a[*]}", "{end}", "{.a[x]}", "{.a[?(@.b==)]}", "{'a}", "}"]
-        {
+        for bad in [
+            "{.a[",
+            "{.a",
+            "{range .a[*]}",
+            "{end}",
+            "{.a[x]}",
+            "{.a[0:2:0]}",
+            "{.a[0,]}",
+            "{.a[?(@.b==)]}",
+            "{'a}",
+            "}",
+        ] {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
     }

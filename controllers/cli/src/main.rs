@@ -106,6 +106,15 @@ enum Command {
     /// BGP
     #[command(subcommand)]
     Bgp(feature::Bgp),
+    /// Names that policies use
+    #[command(subcommand)]
+    Fqdn(feature::Fqdn),
+    /// Local redirects of services
+    #[command(subcommand)]
+    Lrp(feature::Listed),
+    /// Numbers of nodes
+    #[command(subcommand)]
+    Nodeid(feature::Listed),
     /// Puts an agent's settings together from several sources, into a folder
     BuildConfig(build_config::Arguments),
     /// Collects what it takes to find a fault into one file
@@ -197,6 +206,9 @@ async fn ask(
         Command::Metrics(command) => metrics::run(agent, command, format).await?,
         Command::Encrypt(command) => feature::encrypt(agent, command, format).await?,
         Command::Bgp(command) => feature::bgp(agent, command, format).await?,
+        Command::Fqdn(command) => feature::fqdn(agent, command, format).await?,
+        Command::Lrp(command) => feature::lrp(agent, command, format).await?,
+        Command::Nodeid(command) => feature::nodeid(agent, command, format).await?,
         // `run` has dealt with the others.
         _ => {}
     }

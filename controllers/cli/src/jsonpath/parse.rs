@@ -153,18 +153,25 @@ fn bracket(text: &str) -> Result<Step, String> {
     if text == "*" {
         return Ok(Step::Each);
     }
-    if let Ok(index) = text.parse() {
-        return Ok(Step::Index(index));
+    let indices = text.split(',').map(|index| index.trim().parse());
+    if let Ok(indices) = indices.collect() {
+        return Ok(Step::Indices(indices));
     }
     if let Some(test) = text.strip_prefix("?(").and_then(|text| text.strip_suffix(')')) {
         return filter(test.trim());
     }
-    if let Some((from, to)) = text.split_once(':').filter(|_| !text.starts_with(['"', '\''])) {
-        let number = |part: &str| match part.trim() {
-            "" => Ok(None),
-            part => part.parse().map(Some).map_err(|_| format!("[{text}] has no numbers")),
+    if text.contains(':') && !text.starts_with(['"', '\'']) {
+        let wrong = || format!("[{text}] is no slice [FROM:TO:STEP]");
+        let number = |part: Option<&&str>| match part.map(|part| part.trim()) {
+            None | Some("") => Ok(None),
+            Some(part) => part.parse().map(Some).map_err(|_| wrong()),
         };
-        return Ok(Step::Slice(number(from)?, number(to)?));
+        let ends: Vec<&str> = text.split(':').collect();
+        let step = usize::try_from(number(ends.get(2))?.unwrap_or(1)).unwrap_or(0);
+        if step == 0 || ends.len() > 3 {
+            return Err(wrong());
+        }
+        return Ok(Step::Slice(number(ends.first())?, number(ends.get(1))?, step));
     }
     let names: Option<Vec<String>> = text.split(',').map(|name| quoted(name.trim())).collect();
     names.map(Step::Members).ok_or_else(|| {
@@ -183,15 +190,37 @@ fn filter(text: &str) -> Result<Step, String> {
         ("<", Compare::Less),
         (">", Compare::More),
     ];
-    for (sign, compare) in operators {
-        let Some((path, wanted)) = text.split_once(sign) else { continue };
-        let wanted = wanted.trim();
-        let value = match quoted(wanted) {
-            Some(text) => Value::String(text),
-            None => serde_json::from_str(wanted)
-                .map_err(|_| format!("{wanted:?} is neither quoted nor a number"))?,
-        };
-        return Ok(Step::Filter(whole_path(path.trim())?, Some((compare, value))));
-    }
-    Ok(Step::Filter(whole_path(text)?, None))
+    // The first one counts that is not in quotes.
+    let sign = unquoted(text).find_map(|at| {
+        let here = &text[at..];
+        let found = operators.iter().find(|(sign, _)| here.starts_with(sign));
+        found.map(|(sign, compare)| (&text[..at], &here[sign.len()..], *compare))
+    });
+    let Some((path, wanted, compare)) = sign else {
+        return Ok(Step::Filter(whole_path(text)?, None));
+    };
+    let wanted = wanted.trim();
+    let value = match quoted(wanted) {
+        Some(text) => Value::String(text),
+        None => serde_json::from_str(wanted)
+            .map_err(|_| format!("{wanted:?} is neither quoted nor a number"))?,
+    };
+    Ok(Step::Filter(whole_path(path.trim())?, Some((compare, value))))
+}
+
+/// Where characters are that no quotes surround.
+fn unquoted(text: &str) -> impl Iterator<Item = usize> {
+    let mut quote = None;
+    text.char_indices().filter_map(move |(at, character)| match quote {
+        Some(open) if character == open => {
+            quote = None;
+            None
+        }
+        Some(_) => None,
+        None if matches!(character, '"' | '\'') => {
+            quote = Some(character);
+            None
+        }
+        None => Some(at),
+    })
 }

@@ -8,6 +8,7 @@ mod identities;
 mod nodes;
 mod policy_status;
 mod services;
+mod shell;
 mod tasks;
 
 #[cfg(test)]
@@ -21,6 +22,8 @@ use cilia_kvstore::{Client, Mirror, Options, Settings, Watchdog, keys};
 use cilia_runtime::config::Config;
 use futures::FutureExt;
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use shell::commands;
 
 use crate::http::KvstoreHealth;
 use crate::wiring::Context;

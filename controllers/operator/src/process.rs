@@ -29,7 +29,9 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     if let Some(path) = config.path("shell-sock-path") {
-        shell::serve(&path, shell::builtin(&config, &metrics), &stop);
+        let mut commands = shell::builtin(&config, &metrics);
+        commands.extend(kvstore::commands(&config)?);
+        shell::serve(&path, commands, &stop);
     }
     if !config.bool("enable-k8s") {
         http::serve(&config, http::Sources::new(None, metrics), &stop).await?;

@@ -221,6 +221,12 @@ async fn probes_learn_of_the_kvstore() {
     let good = super::health(&config(format!("http://127.0.0.1:{}", etcd.port(0))), &stop);
     let good = good.unwrap().expect("a kvstore");
     eventually(|| good()).await;
+    let address = format!("http://127.0.0.1:{}", etcd.port(0));
+    etcd.client().put("cilium/x/y", b"z", false).await.unwrap();
+    let commands = super::commands(&config(address)).unwrap();
+    let list = &commands[0];
+    let keys = (list.run)(vec!["cilium/x".to_owned()]).await.unwrap();
+    assert_eq!((list.name, keys.as_str()), ("kvstore/list", "# cilium/x/y\nz\n"));
     let bad = super::health(&config("http://127.0.0.1:1".into()), &stop).unwrap();
     let error = bad.expect("a kvstore")().await.unwrap_err();
     assert!(error.contains("etcd"), "{error}");

@@ -4,7 +4,8 @@
 //! * A range is given back when nobody has an address of it and the others are enough. From that
 //!   decision on it is not used until the object has another version: the write, which names the version,
 //!   may arrive late. The decisions outlive the agent ([`NodePools::releasing`]), because the writes may.
-//! * What somebody else takes off the list although pods have addresses of it is put back, once.
+//! * What somebody else takes off the list although pods have addresses of it is put back, once; also what went
+//!   while no agent ran ([`NodePools::restore_listed`]).
 //! * Nothing is given back before the addresses of former pods are known ([`NodePools::restored`]), and the
 //!   ranges of the pools ([`NodePools::set_pools`]): what the operator would give anew at once is kept.
 
@@ -55,6 +56,8 @@ pub struct NodePools {
     own: Option<String>,
     /// Pods that got no address: out of which pools, and until when they count.
     pending: BTreeMap<String, (Vec<(Family, String)>, u64)>,
+    /// What the object listed for a former agent, until what is missing of it is known.
+    former: Vec<(String, IpNet)>,
     restored: bool,
 }
 
@@ -75,6 +78,7 @@ impl NodePools {
             pools: None,
             own: None,
             pending: BTreeMap::new(),
+            former: Vec::new(),
             restored: false,
         }
     }
@@ -86,11 +90,7 @@ impl NodePools {
 
     /// The node's object, as of this version, lists this; what is no CIDR is passed over.
     pub fn observe(&mut self, version: &str, allocated: &[Allocation]) {
-        let mut listed: BTreeMap<String, Vec<IpNet>> = BTreeMap::new();
-        for Allocation { pool, cidrs } in allocated {
-            let cidrs = cidrs.iter().filter_map(|text| text.trim().parse::<IpNet>().ok());
-            listed.entry(pool.clone()).or_default().extend(cidrs.map(|cidr| cidr.trunc()));
-        }
+        let listed = ranges_of(allocated);
         let lists =
             |pool: &str, cidr: &IpNet| listed.get(pool).is_some_and(|cidrs| cidrs.contains(cidr));
         for (pool, cidr) in Self::pairs(&self.listed) {
@@ -138,6 +138,20 @@ impl NodePools {
         self.refresh_all();
     }
 
+    /// The object listed this when a former agent saw it last.
+    pub fn restore_listed(&mut self, listed: &[Allocation]) {
+        self.former = Self::pairs(&ranges_of(listed));
+    }
+
+    /// What the object lists: to be written down before addresses of it are given out.
+    pub fn listed(&self) -> Vec<Allocation> {
+        let listed = self.listed.iter().map(|(pool, cidrs)| Allocation {
+            pool: pool.clone(),
+            cidrs: cidrs.iter().map(ToString::to_string).collect(),
+        });
+        listed.collect()
+    }
+
     /// What is being given back under which version of the object: to be written down before the object
     /// is written.
     pub fn releasing(&self) -> (&str, &BTreeSet<(String, IpNet)>) {
@@ -158,6 +172,9 @@ impl NodePools {
     /// `time` for that, or something else has to be written at once.
     pub fn wish(&mut self, asked: &[Request], now: u64, time: bool) -> Wish {
         self.pending.retain(|_, (_, until)| *until > now);
+        if self.restored {
+            self.miss_former();
+        }
         let mut requested = self.requested();
         let before = |pool: &str| asked.iter().find(|one| one.pool == pool);
         if !self.restored {
@@ -296,6 +313,17 @@ impl NodePools {
         excess
     }
 
+    /// Now that the pods are known: what they use of what the object listed before, and lists no more, is missing.
+    fn miss_former(&mut self) {
+        for (pool, cidr) in std::mem::take(&mut self.former) {
+            let listed = self.listed.get(&pool).is_some_and(|cidrs| cidrs.contains(&cidr));
+            let lost = !listed && self.addresses.used_in(cidr) > 0;
+            if lost && self.tried.insert((pool.clone(), cidr)) {
+                self.missing.insert((pool, cidr));
+            }
+        }
+    }
+
     /// What the object should list: what it lists, without what is given back, with what is missing.
     fn kept(&self) -> Vec<Allocation> {
         let mut pools = self.listed.clone();
@@ -332,6 +360,16 @@ impl NodePools {
         };
         listed.iter().flat_map(of).collect()
     }
+}
+
+/// The ranges of each pool; what is no CIDR is passed over.
+fn ranges_of(allocated: &[Allocation]) -> BTreeMap<String, Vec<IpNet>> {
+    let mut listed: BTreeMap<String, Vec<IpNet>> = BTreeMap::new();
+    for Allocation { pool, cidrs } in allocated {
+        let cidrs = cidrs.iter().filter_map(|text| text.trim().parse::<IpNet>().ok());
+        listed.entry(pool.clone()).or_default().extend(cidrs.map(|cidr| cidr.trunc()));
+    }
+    listed
 }
 
 #[cfg(test)]

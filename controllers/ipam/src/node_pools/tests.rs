@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ipnet::IpNet;
+
 use super::{Allocation, NodePools, Request};
 use crate::Family;
 
@@ -166,4 +168,24 @@ fn the_node_s_own_pool_is_asked_for_without_pods() {
     node.addresses_mut().restore("10.0.0.1".parse().unwrap(), "router").unwrap();
     node.restored();
     assert_eq!(asks(&mut node, 1)[0], ("default".to_owned(), 1), "it is the router's");
+}
+
+#[test]
+fn what_was_taken_away_while_no_agent_ran_is_put_back_too() {
+    let listed = list(&[("red", &["10.1.0.0/30", "10.1.0.4/30"])]);
+    let mut node = pools(&[]);
+    node.restore_listed(&listed);
+    see(&mut node, &list(&[("red", &["10.1.0.4/30"])]));
+    assert_eq!(node.wish(&[], 0, true).allocated, None, "the pods are not known yet");
+    node.addresses_mut().restore("10.1.0.1".parse().expect("an address"), "old").expect("free");
+    node.restored();
+    assert!(add(&mut node, "red", "new"));
+    let ranges: IpNet = "10.1.0.4/30".parse().expect("a CIDR");
+    assert!(node.addresses().iter().all(|(at, who)| who != "new" || ranges.contains(&at)));
+    let wish = node.wish(&[], 0, true);
+    assert_eq!(wish.allocated, Some(list(&[("red", &["10.1.0.4/30", "10.1.0.0/30"])])), "{wish:?}");
+    // Another node has it by now: it is not asked for for ever.
+    see(&mut node, &list(&[("red", &["10.1.0.0/30", "10.1.0.4/30"])]));
+    see(&mut node, &list(&[("red", &["10.1.0.4/30"])]));
+    assert_eq!(node.wish(&[], 0, true).allocated, None);
 }

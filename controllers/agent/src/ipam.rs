@@ -1,12 +1,13 @@
 //! The addresses of this node's pods: who has which, out of what the node's `CiliumNode` lists.
 
 mod metrics;
+mod notes;
 mod pools;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,10 +23,11 @@ pub use pools::{PodPools, Wanted};
 
 use crate::node::{self, IpamMode};
 use metrics::Counts;
+use notes::Notes;
 
 /// Who has the router's addresses.
 pub const ROUTER: &str = "router";
-/// The file in which an agent writes down what it is giving back.
+/// The file of an agent's notes for the next one.
 const NOTES: &str = "ipam-releasing.json";
 /// How long a pod waits for the operator to give its node a range of its pool; kubelet tries again.
 const GIVEN_WITHIN: Duration = Duration::from_secs(10);
@@ -37,8 +39,10 @@ pub struct Ipam(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     addresses: Mutex<Source>,
-    /// Where what is being given back is written down.
+    /// Where notes for the next agent are written down.
     notes: Option<PathBuf>,
+    /// What is written down there.
+    noted: Mutex<Option<Notes>>,
     started: Instant,
     /// Changes when there may be addresses where there were none.
     supply: watch::Sender<u64>,
@@ -71,6 +75,7 @@ impl Default for Shared {
         Self {
             addresses: Mutex::new(Source::Ranges(Addresses::new())),
             notes: None,
+            noted: Mutex::default(),
             started: Instant::now(),
             supply: watch::Sender::default(),
             demand: watch::Sender::default(),
@@ -104,8 +109,9 @@ impl Ipam {
     ) -> Self {
         let mut source = NodePools::new(ipv4, ipv6, pre_allocation);
         source.set_own_pool(default_pool);
-        let (version, releasing) = read_notes(&notes);
-        source.restore_releasing(version, releasing);
+        let former = Notes::read(&notes);
+        source.restore_listed(&former.allocations());
+        source.restore_releasing(former.version, former.releasing);
         let (addresses, notes) = (Mutex::new(Source::Pools(Box::new(source))), Some(notes));
         let pools = PodPools::new(default_pool);
         Self(Arc::new(Shared { addresses, notes, pools, ..Shared::default() }))
@@ -163,11 +169,14 @@ impl Ipam {
         if let Some(ranges) = self.0.pools.ranges() {
             pools.set_pools(ranges);
         }
-        let before = pools.releasing().1.clone();
         let wish = pools.wish(asked, now, time);
-        let (version, releasing) = pools.releasing();
-        if let Some(notes) = self.0.notes.as_ref().filter(|_| *releasing != before) {
-            write_notes(notes, version, releasing)?;
+        if let Some(path) = &self.0.notes {
+            let notes = Notes::of(pools);
+            let mut noted = self.0.noted.lock().unwrap_or_else(PoisonError::into_inner);
+            if !noted.as_ref().is_some_and(|noted| noted.says_the_same(&notes)) {
+                notes.write(path)?;
+                *noted = Some(notes);
+            }
         }
         Ok(Some(wish))
     }
@@ -326,29 +335,4 @@ impl Source {
 
 fn bump(version: &watch::Sender<u64>) {
     version.send_modify(|version| *version += 1);
-}
-
-/// What a former agent was giving back. A file that cannot be read says nothing: at worst a range is
-/// used that the operator takes back.
-fn read_notes(path: &Path) -> (String, BTreeSet<(String, IpNet)>) {
-    let Ok(text) = std::fs::read_to_string(path) else { return Default::default() };
-    serde_json::from_str(&text).unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "ignoring the note of ranges being given back");
-        Default::default()
-    })
-}
-
-/// Replaces the notes as a whole, so that no crash leaves half of them.
-fn write_notes(
-    path: &Path,
-    version: &str,
-    releasing: &BTreeSet<(String, IpNet)>,
-) -> Result<(), std::io::Error> {
-    let text = serde_json::to_string(&(version, releasing))?;
-    let fresh = path.with_extension("new");
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(&fresh, text)?;
-    std::fs::rename(&fresh, path)
 }

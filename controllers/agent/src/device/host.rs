@@ -55,6 +55,25 @@ pub async fn ensure(netlink: &Netlink, sysctl: &Sysctl, config: &Config) -> Resu
     })
 }
 
+/// The addresses of `cilium_host` as a former agent left it; none if it is not there or cannot be asked.
+pub async fn left_behind() -> Vec<IpAddr> {
+    let ask = async {
+        let netlink = Netlink::connect()?;
+        match netlink.link(HOST).await? {
+            Some(host) => netlink.addresses(&host).await,
+            None => Ok(Vec::new()),
+        }
+    };
+    let left: Result<Vec<IpNet>, Error> = ask.await;
+    match left {
+        Ok(addresses) => addresses.into_iter().map(|address| address.addr()).collect(),
+        Err(error) => {
+            tracing::debug!(%error, "the addresses of a former agent's device are not known");
+            Vec::new()
+        }
+    }
+}
+
 /// Removes everything that [`ensure`] made.
 #[cfg(test)]
 pub(super) async fn remove(netlink: &Netlink) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Config, ensure, remove};
+use super::{Config, ensure, left_behind, remove};
 use crate::device::testing::in_new_netns;
 use crate::device::{Netlink, Sysctl, routes};
 
@@ -27,12 +27,15 @@ fn devices_are_made_once_and_follow_their_addresses() {
         let addresses = netlink.addresses(&moved.host).await.unwrap();
         assert_eq!(addresses, ["10.0.7.1/32".parse().unwrap()]);
 
+        assert_eq!(left_behind().await, ["10.0.7.1".parse::<IpAddr>().unwrap()]);
+
         let mut other = config(&["10.0.7.1"]);
         other.tunnel_port = Some(4789);
         let other = ensure(&netlink, &sysctl, &other).await.unwrap();
         assert_eq!(other.overlay.unwrap().external_vxlan_port, Some(4789));
         remove(&netlink).await.unwrap();
         assert_eq!(netlink.links().await.unwrap().len(), 1, "only the loopback device is left");
+        assert_eq!(left_behind().await, [] as [IpAddr; 0]);
     });
 }
 

@@ -83,3 +83,23 @@ async fn a_pod_that_waits_keeps_nobody_busy() {
         () = looks => {}
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_went_while_no_agent_ran_is_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = folder.path().join("notes");
+    let agent = || Ipam::of_pools((true, false), BTreeMap::new(), "default", notes.clone());
+    let first = agent();
+    first.restored();
+    first.observe(Some(("1", &listed("red", "10.0.0.4/30"))));
+    first.wish(&[], true).unwrap();
+    let wants = [(Family::V4, "red".to_owned())];
+    let pod = first.allocate_out_of(&wants, "n/p (c)", "n/p").await.unwrap();
+
+    let next = agent();
+    next.observe(Some(("2", &[])));
+    next.restore(pod.ipv4.unwrap().into(), "n/p (c)").unwrap();
+    next.restored();
+    let wish = next.wish(&[], true).unwrap().unwrap();
+    assert_eq!((wish.allocated, wish.urgent), (Some(listed("red", "10.0.0.4/30")), true));
+}

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::own::{self, Facts, Write};
 use super::{CILIUM_INTERNAL_IP, Config, Error, IpamMode, LocalNode, NodeInfo, Nodes, supply};
-use crate::ipam::Ipam;
+use crate::device;
+use crate::ipam::{Ipam, ROUTER};
 use crate::readiness::Readiness;
 
 /// The gate of readiness that opens when this node has the ranges of its pods.
@@ -42,6 +43,8 @@ struct Seen {
     facts: Option<Facts>,
     own: Option<Arc<CiliumNode>>,
     synced: bool,
+    /// The addresses that a former agent gave `cilium_host`.
+    former_routers: Vec<IpAddr>,
     /// When something was last written that nobody waited for.
     written: Option<Instant>,
 }
@@ -69,6 +72,12 @@ impl Keeper {
 
     /// Watches and writes until the token is cancelled.
     pub async fn run(&self, token: CancellationToken) {
+        self.run_after(device::host::left_behind().await, token).await;
+    }
+
+    /// The same after an agent that gave the node's own device these addresses.
+    async fn run_after(&self, routers: Vec<IpAddr>, token: CancellationToken) {
+        self.remember_routers(routers);
         let own =
             Scope { fields: format!("metadata.name={}", self.config.name), ..Scope::default() };
         let kubernetes = watch_scoped::<Node>(Api::all(self.client.clone()), own);
@@ -96,10 +105,21 @@ impl Keeper {
         }
     }
 
+    /// What the routers had stays theirs as far as the node has it still, also if its object is gone.
+    fn remember_routers(&self, routers: Vec<IpAddr>) {
+        if self.ipam.has_pools() {
+            for router in &routers {
+                // If a pod has it, it is the router's no more.
+                drop(self.ipam.restore(*router, ROUTER));
+            }
+        }
+        self.seen().former_routers = routers;
+    }
+
     fn node(&self, event: Event<Node>) {
         if let Event::Applied(node) = event {
             let mut seen = self.seen();
-            let facts = Facts::from(&node).after(seen.facts.as_ref());
+            let facts = Facts::from(&node);
             let news = seen.facts.replace(facts.clone()) != Some(facts);
             drop(seen);
             if news {
@@ -199,10 +219,11 @@ impl Keeper {
             return own::routers(ranges);
         }
         let addresses = own.into_iter().flat_map(|own| &own.spec.addresses);
-        let published: Vec<IpAddr> = addresses
+        let mut published: Vec<IpAddr> = addresses
             .filter(|address| address.address_type.as_deref() == Some(CILIUM_INTERNAL_IP))
             .filter_map(|address| address.ip.as_deref()?.parse().ok())
             .collect();
+        published.extend(&self.seen().former_routers);
         let present = local.map(|local| local.routers.as_slice()).unwrap_or_default();
         supply::routers(ranges, present, &published, |address| self.ipam.owner(address))
     }

@@ -1,6 +1,6 @@
 //! Decides what this node's `CiliumNode` says, which ranges it has, and how to put right what differs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cilia_crds::CiliumNode;
@@ -22,8 +22,8 @@ const EXTERNAL_IP: &str = "ExternalIP";
 pub(super) struct Facts {
     pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// Labels that it had and has no more.
-    pub(super) labels_gone: BTreeSet<String>,
+    /// Its annotations that are Cilium's.
+    pub(super) annotations: BTreeMap<String, String>,
     /// Type and address.
     pub(super) addresses: Vec<(String, IpAddr)>,
     pub(super) pod_cidrs: Vec<String>,
@@ -42,10 +42,14 @@ impl From<&Node> for Facts {
     fn from(node: &Node) -> Self {
         let status = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let spec = node.spec.as_ref();
+        let annotations = node.metadata.annotations.iter().flatten();
         Self {
             uid: node.metadata.uid.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default().into_iter().collect(),
-            labels_gone: BTreeSet::new(),
+            annotations: annotations
+                .filter(|(key, _)| is_ciliums(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             addresses: status
                 .filter(|address| matches!(address.type_.as_str(), INTERNAL_IP | EXTERNAL_IP))
                 .filter_map(|address| Some((address.type_.clone(), address.address.parse().ok()?)))
@@ -60,14 +64,6 @@ impl From<&Node> for Facts {
 }
 
 impl Facts {
-    /// The same, knowing what was said before.
-    pub(super) fn after(mut self, former: Option<&Self>) -> Self {
-        let former = former.into_iter();
-        let had = former.flat_map(|former| former.labels.keys().chain(&former.labels_gone));
-        self.labels_gone = had.filter(|key| !self.labels.contains_key(*key)).cloned().collect();
-        self
-    }
-
     /// The first address of a family that other nodes send to.
     pub(super) fn internal(&self, ipv4: bool) -> Option<IpAddr> {
         let of_family =
@@ -181,6 +177,7 @@ pub(super) fn write(
             metadata: ObjectMeta {
                 name: Some(config.name.clone()),
                 labels: Some(facts.labels.clone().into_iter().collect()),
+                annotations: Some(facts.annotations.clone().into_iter().collect()),
                 owner_references: Some(vec![owner]),
                 ..ObjectMeta::default()
             },
@@ -198,13 +195,13 @@ pub(super) fn write(
         })));
     };
     let (mut metadata, mut spec) = (json!({}), json!({}));
-    let present_labels = present.metadata.labels.clone().unwrap_or_default();
-    let wrong = facts.labels.iter().filter(|(key, value)| present_labels.get(*key) != Some(*value));
-    let mut wrong: BTreeMap<_, _> = wrong.map(|(key, value)| (key, json!(value))).collect();
-    let gone = facts.labels_gone.iter().filter(|key| present_labels.contains_key(*key));
-    wrong.extend(gone.map(|key| (key, Value::Null)));
-    if !wrong.is_empty() {
-        metadata["labels"] = json!(wrong);
+    // As in Cilium: the Node's labels and no others, so that none stays that went while no agent ran.
+    if let Some(labels) = differences(&facts.labels, present.metadata.labels.as_ref(), |_| true) {
+        metadata["labels"] = labels;
+    }
+    let annotations = present.metadata.annotations.as_ref();
+    if let Some(annotations) = differences(&facts.annotations, annotations, is_ciliums) {
+        metadata["annotations"] = annotations;
     }
     let mut owners = present.metadata.owner_references.clone().unwrap_or_default();
     if !owners.iter().any(|present| present.kind == "Node" && present.uid == owner.uid) {
@@ -241,6 +238,27 @@ pub(super) fn write(
         return Some(Write::Patch(patch));
     }
     None
+}
+
+/// Whether an annotation is Cilium's: its prefix is `cilium.io` or a domain below that.
+fn is_ciliums(key: &str) -> bool {
+    key.split_once('/')
+        .is_some_and(|(domain, _)| domain == "cilium.io" || domain.ends_with(".cilium.io"))
+}
+
+/// What to merge into `present` so that it says what is `wanted`, and nothing else among keys that are `ours`.
+fn differences(
+    wanted: &BTreeMap<String, String>,
+    present: Option<&BTreeMap<String, String>>,
+    ours: impl Fn(&str) -> bool,
+) -> Option<Value> {
+    let present = || present.into_iter().flatten();
+    let has = |pair: (&String, &String)| present().any(|one| one == pair);
+    let wrong = wanted.iter().filter(|pair| !has(*pair)).map(|(key, value)| (key, json!(value)));
+    let gone = present().filter(|(key, _)| ours(key) && !wanted.contains_key(*key));
+    let all: BTreeMap<&String, Value> =
+        wrong.chain(gone.map(|(key, _)| (key, Value::Null))).collect();
+    (!all.is_empty()).then(|| json!(all))
 }
 
 fn node_address(kind: &str, address: IpAddr) -> NodeAddress {

@@ -29,7 +29,7 @@ fn facts(pod_cidrs: &[&str]) -> Facts {
     Facts {
         uid: "u1".into(),
         labels: [("zone".to_owned(), "a".to_owned())].into(),
-        labels_gone: ["rack".to_owned()].into(),
+        annotations: [("network.cilium.io/x".to_owned(), "y".to_owned())].into(),
         addresses: vec![
             ("InternalIP".into(), "192.0.2.1".parse().unwrap()),
             ("InternalIP".into(), "2001:db8::1".parse().unwrap()),
@@ -115,7 +115,7 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
                 .addresses
                 .push(super::node_address("CiliumInternalIP", router.parse().unwrap()));
         }
-        node.metadata.labels.as_mut().unwrap().insert("foreign".into(), "x".into());
+        node.metadata.annotations.as_mut().unwrap().insert("foreign".into(), "x".into());
         node.spec.nodeidentity = Some(6);
         change(&mut node);
         node
@@ -133,6 +133,19 @@ fn what_differs_is_put_right_and_the_rest_left_alone() {
             "a label that the Node has no more",
             |node| _ = node.metadata.labels.as_mut().unwrap().insert("rack".into(), "7".into()),
             &["/metadata/labels/rack"],
+        ),
+        (
+            "an annotation",
+            |node| _ = node.metadata.annotations.as_mut().unwrap().remove("network.cilium.io/x"),
+            &["/metadata/annotations/network.cilium.io~1x"],
+        ),
+        (
+            "an annotation that the Node has no more",
+            |node| {
+                let annotations = node.metadata.annotations.as_mut().unwrap();
+                annotations.insert("cilium.io/old".into(), "7".into());
+            },
+            &["/metadata/annotations/cilium.io~1old"],
         ),
         (
             "orphaned",

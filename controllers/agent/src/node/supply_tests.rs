@@ -28,6 +28,18 @@ struct Agent {
 }
 
 fn start(server: &ApiServer, agent: &str, mode: IpamMode, state_dir: &Path) -> Agent {
+    start_after(server, agent, mode, state_dir, &[])
+}
+
+/// An agent after one that gave `cilium_host` these addresses.
+fn start_after(
+    server: &ApiServer,
+    agent: &str,
+    mode: IpamMode,
+    state_dir: &Path,
+    routers: &[&str],
+) -> Agent {
+    let routers = routers.iter().map(|text| text.parse().unwrap()).collect();
     let mut config = config(mode);
     config.ipv6 = false;
     let (nodes, readiness, token) =
@@ -42,7 +54,7 @@ fn start(server: &ApiServer, agent: &str, mode: IpamMode, state_dir: &Path) -> A
         &Workqueues::register(&Metrics::new("cilium")),
     );
     let stop = token.clone();
-    tokio::spawn(async move { keeper.run(stop).await });
+    tokio::spawn(async move { keeper.run_after(routers, stop).await });
     Agent { nodes, ipam, readiness, token }
 }
 
@@ -166,6 +178,15 @@ async fn pools_are_asked_for_used_and_given_back() {
     let writes = writes.filter(|write| write.agent.starts_with("second")).count();
     assert_eq!(writes, 1, "only the label was written");
     next.token.cancel();
+
+    // The object is deleted while no agent runs: what the device has stays the router's, and its range the node's.
+    api.delete("n1", &kube::api::DeleteParams::default()).await.unwrap();
+    let third = start_after(&server, "third", mode(), folder.path(), &["10.0.0.9"]);
+    third.ipam.restored();
+    until(&api, ALLOCATED, lists(&[default])).await;
+    let local = third.nodes.wait_local().await;
+    assert_eq!(local.routers, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
+    third.token.cancel();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -205,4 +226,14 @@ async fn listed_addresses_are_used_told_and_given_back() {
     next.ipam.release("n/p (c:eth0)");
     until(&api, "/status/ipam/used", json!({"10.0.0.4": {"owner": "router"}})).await;
     next.token.cancel();
+
+    // The object is deleted while no agent runs: whoever lists addresses lists the router's again.
+    api.delete("n1", &kube::api::DeleteParams::default()).await.unwrap();
+    let third = start_after(&server, "third", IpamMode::Crd, folder.path(), &["10.0.0.6"]);
+    until(&api, "/metadata/name", json!("n1")).await;
+    let pool = json!({"10.0.0.4": {}, "10.0.0.5": {}, "10.0.0.6": {}});
+    patch(&api, json!({"spec": {"ipam": {"pool": pool}}})).await;
+    let local = third.nodes.wait_local().await;
+    assert_eq!(local.routers, ["10.0.0.6".parse::<std::net::IpAddr>().unwrap()]);
+    third.token.cancel();
 }

@@ -8,6 +8,7 @@ mod collector;
 pub mod disconnect;
 mod endpoint;
 mod identity;
+mod limit;
 mod map;
 mod metrics;
 mod monitor;
@@ -49,9 +50,12 @@ use crate::service::Services;
 use access::Guarded;
 pub use access::allowed;
 pub use collector::Collector;
+pub use limit::check as check_limits;
 
 const PATCH: MethodFilter = MethodFilter::PATCH;
 const PUT: MethodFilter = MethodFilter::PUT;
+const POST: MethodFilter = MethodFilter::POST;
+const DELETE: MethodFilter = MethodFilter::DELETE;
 
 /// Who may use the socket: its owner and its group.
 const MODE: u32 = 0o660;
@@ -103,11 +107,9 @@ pub struct Error {
 }
 
 /// The API, under `/v1`. An operation is a line; what `enable-cilium-api-server-access` does not
-/// name is refused.
+/// name is refused, and what `api-rate-limit` limits may have to wait.
 pub fn router(parts: Parts) -> Router {
-    // The settings have been checked; without them nothing is allowed.
-    let allowed = access::allowed(&parts.config).unwrap_or_default();
-    let operations = Guarded::new(allowed)
+    let operations = Guarded::new(&parts.config)
         .get("GetHealthz", "/v1/healthz", status::healthz)
         .get("GetConfig", "/v1/config", status::config)
         .operation("PatchConfig", PATCH, "/v1/config", absent::unchangeable)
@@ -135,7 +137,7 @@ pub fn router(parts: Parts) -> Router {
         .get("GetPolicy", "/v1/policy", policy::get)
         .get("GetPolicySelectors", "/v1/policy/selectors", policy::selectors)
         .get("GetPolicyExplain", "/v1/policy/explain", policy::explain)
-        .operation("PostPolicyDiff", MethodFilter::POST, "/v1/policy/diff", policy::diff)
+        .operation("PostPolicyDiff", POST, "/v1/policy/diff", policy::diff)
         .get("GetFlows", "/v1/flows", policy::flows)
         .get("GetService", "/v1/service", service::list)
         .get("GetMap", "/v1/map", map::list)
@@ -152,7 +154,16 @@ pub fn router(parts: Parts) -> Router {
         .get("GetBgpPeers", "/v1/bgp/peers", absent::bgp)
         .get("GetBgpRoutes", "/v1/bgp/routes", absent::bgp)
         .get("GetBgpRoutePolicies", "/v1/bgp/route-policies", absent::bgp)
-        .get("GetPrefilter", "/v1/prefilter", absent::not_built);
+        .get("GetPrefilter", "/v1/prefilter", absent::not_built)
+        .operation("PatchPrefilter", PATCH, "/v1/prefilter", absent::not_built)
+        .operation("DeletePrefilter", DELETE, "/v1/prefilter", absent::not_built)
+        .operation("PutPolicy", PUT, "/v1/policy", absent::not_built)
+        .operation("DeletePolicy", DELETE, "/v1/policy", absent::not_built)
+        .operation("PostIpam", POST, "/v1/ipam", absent::not_built)
+        .operation("PostIpamIP", POST, "/v1/ipam/{ip}", absent::not_built)
+        .operation("DeleteIpamIP", DELETE, "/v1/ipam/{ip}", absent::not_built)
+        .operation("DeleteFqdnCache", DELETE, "/v1/fqdn/cache", absent::nothing_to_forget)
+        .get("GetDebuginfo", "/v1/debuginfo", absent::not_built);
     operations
         .router()
         .fallback(async |uri: Uri| not_found(format!("path {} was not found\n", uri.path())))

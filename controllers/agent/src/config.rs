@@ -24,6 +24,7 @@ const BUILT: &[&str] = &[
     "agent-health-port",
     "allow-icmp-frag-needed",
     "allow-localhost",
+    "api-rate-limit",
     "bpf-ct-global-any-max",
     "bpf-ct-global-tcp-max",
     "bpf-ct-timeout-regular-any",
@@ -171,6 +172,7 @@ impl Settings {
     pub fn read(node_name: &str, flags: &Flags) -> anyhow::Result<Self> {
         let node = node::Config::read(node_name, flags)?;
         crate::api::allowed(flags)?;
+        crate::api::check_limits(flags)?;
         let cluster_id = number::<u32>(flags, "cluster-id")?;
         let health_host = if node.ipv4 { "127.0.0.1" } else { "[::1]" };
         let policy = policy(flags)?;

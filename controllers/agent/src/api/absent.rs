@@ -11,6 +11,11 @@ pub(super) async fn no_names() -> Json<Value> {
     Json(json!([]))
 }
 
+/// No names were resolved that could be forgotten.
+pub(super) async fn nothing_to_forget() -> StatusCode {
+    StatusCode::OK
+}
+
 /// No selector asks for names.
 pub(super) async fn no_selectors() -> Json<Value> {
     Json(json!({"DNSPollNames": [], "FQDNPolicySelectors": []}))

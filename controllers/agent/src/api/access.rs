@@ -1,10 +1,16 @@
 //! Decides which operations of the API are allowed: those that `enable-cilium-api-server-access` names.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, on};
 use cilia_runtime::config::{Config, Error};
+
+use super::limit::{Gate, Limits, call_of, limited, limits};
 
 const FLAG: &str = "enable-cilium-api-server-access";
 
@@ -13,15 +19,20 @@ const DENIED: &str = "This API is administratively disabled. Contact your admini
      enable-cilium-api-server-access does not name it.\n";
 
 /// Every operation by its name in the list of allowed ones.
-const OPERATIONS: [&str; 41] = [
+const OPERATIONS: [&str; 50] = [
     "DeleteEndpoint",
     "DeleteEndpointID",
+    "DeleteFqdnCache",
+    "DeleteIpamIP",
+    "DeletePolicy",
+    "DeletePrefilter",
     "GetBgpPeers",
     "GetBgpRoutePolicies",
     "GetBgpRoutes",
     "GetCgroupDumpMetadata",
     "GetClusterNodes",
     "GetConfig",
+    "GetDebuginfo",
     "GetEndpoint",
     "GetEndpointID",
     "GetEndpointIDConfig",
@@ -53,8 +64,12 @@ const OPERATIONS: [&str; 41] = [
     "PatchEndpointID",
     "PatchEndpointIDConfig",
     "PatchEndpointIDLabels",
+    "PatchPrefilter",
+    "PostIpam",
+    "PostIpamIP",
     "PostPolicyDiff",
     "PutEndpointID",
+    "PutPolicy",
 ];
 
 /// The names that the configuration allows; an error names a pattern that fits none.
@@ -80,15 +95,20 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A router that refuses what is not allowed.
+/// A router that refuses what is not allowed, and what is asked for too often.
 pub(super) struct Guarded<S> {
     router: Router<S>,
     allowed: Vec<&'static str>,
+    limits: Limits,
+    gates: BTreeMap<&'static str, Arc<Gate>>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Guarded<S> {
-    pub(super) fn new(allowed: Vec<&'static str>) -> Self {
-        Self { router: Router::new(), allowed }
+    pub(super) fn new(config: &Config) -> Self {
+        // The settings have been checked; without them nothing is allowed.
+        let allowed = allowed(config).unwrap_or_default();
+        let limits = limits(config).unwrap_or_default();
+        Self { router: Router::new(), allowed, limits, gates: BTreeMap::new() }
     }
 
     /// Adds an operation.
@@ -100,10 +120,16 @@ impl<S: Clone + Send + Sync + 'static> Guarded<S> {
         handler: H,
     ) -> Self {
         debug_assert!(OPERATIONS.contains(&name), "{name}");
-        let route = if self.allowed.contains(&name) {
-            on(method, handler)
-        } else {
-            on(method, async || (StatusCode::FORBIDDEN, DENIED))
+        let limit = call_of(name).and_then(|call| Some((call, *self.limits.get(call)?)));
+        let route = match limit {
+            _ if !self.allowed.contains(&name) => {
+                on(method, async || (StatusCode::FORBIDDEN, DENIED))
+            }
+            None => on(method, handler),
+            Some((call, limit)) => {
+                let gate = self.gates.entry(call).or_insert_with(|| Gate::new(call, limit));
+                on(method, handler).route_layer(from_fn_with_state(Arc::clone(gate), limited))
+            }
         };
         self.router = self.router.route(path, route);
         self

@@ -11,7 +11,7 @@ use axum::{Json, body::Bytes};
 use cilia_runtime::config::Config;
 use serde::Deserialize;
 
-use super::access::{Guarded, allowed};
+use super::access::Guarded;
 use super::endpoint::Id;
 use super::not_found;
 use super::query::{LONGEST_NAME, bad_request};
@@ -26,7 +26,7 @@ struct Parts {
 
 /// `DELETE` of endpoints.
 pub fn router(config: &Config, endpoints: Endpoints, plugin: cni::Server) -> Router {
-    Guarded::new(allowed(config).unwrap_or_default())
+    Guarded::new(config)
         .operation("DeleteEndpointID", MethodFilter::DELETE, "/v1/endpoint/{id}", one)
         .operation("DeleteEndpoint", MethodFilter::DELETE, "/v1/endpoint", of_container)
         .router()

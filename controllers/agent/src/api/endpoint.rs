@@ -1,25 +1,29 @@
 //! This node's endpoints.
 
 mod detail;
+mod found;
 mod id;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use cilia_crds::NumericIdentity;
 use serde_json::{Value, json};
 
+use found::Host;
+
 pub(super) use detail::{get_labels, healthz, log};
+pub(super) use found::Found;
 pub(super) use id::Id;
 
 use super::query::{Pairs, bad_request, words};
-use super::{Parts, not_found};
-use crate::endpoint::{EndpointState, LocalEndpoint};
-use crate::policy::{EndpointView, View};
+use super::{Parts, identity, not_found};
+use crate::endpoint::LocalEndpoint;
+use crate::policy::EndpointView;
 
 pub(super) async fn list(
     State(parts): State<Arc<Parts>>,
@@ -46,9 +50,9 @@ pub(super) async fn list(
         .filter(has)
         .map(|endpoint| show(endpoint, policies.get(&endpoint.id).copied(), global))
         .collect();
-    let host = host(&parts, &view, global)
-        .filter(|(labels, _)| wanted.iter().all(|label| labels.contains(label)));
-    shown.extend(host.map(|(_, host)| host));
+    let host = Host::of(&parts);
+    let host = host.filter(|host| wanted.iter().all(|label| host.labels.contains(label)));
+    shown.extend(host.map(|host| show_host(&host, policies.get(&host.id).copied(), global)));
     if shown.is_empty() && !wanted.is_empty() {
         return not_found("no endpoint of this node has all of these labels".into());
     }
@@ -75,37 +79,15 @@ fn wanted_labels(query: &Pairs, body: &Bytes) -> Result<Vec<String>, String> {
     Ok(wanted.into_iter().map(with_source).collect())
 }
 
-pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>) -> Response {
+pub(super) async fn get(State(parts): State<Arc<Parts>>, found: Found) -> Response {
     let view = parts.enforcer.view().borrow().clone();
     let global = parts.config.bool("policy-audit-mode");
-    if parts.enforcer.host().is_some_and(|host| Id::parse(&id) == Ok(Id::Number(host)))
-        && let Some((_, host)) = host(&parts, &view, global)
-    {
-        return Json(host).into_response();
-    }
-    let endpoint = match find(&parts, &id) {
-        Ok(endpoint) => endpoint,
-        Err(answer) => return *answer,
-    };
-    let policy = view.endpoints.iter().find(|policy| policy.id == endpoint.id);
-    Json(show(&endpoint, policy, global)).into_response()
-}
-
-/// The endpoint that a path means, or the answer why there is none.
-fn find(parts: &Parts, id: &str) -> Result<Arc<LocalEndpoint>, Box<Response>> {
-    let wanted = Id::parse(id).map_err(|error| Box::new(bad_request(error)))?;
-    let mut endpoints = parts.endpoints.list().into_iter();
-    endpoints
-        .find(|endpoint| wanted.is(endpoint))
-        .ok_or_else(|| Box::new(not_found(format!("no endpoint {id} on this node"))))
-}
-
-/// The number of the endpoint that a path means, the node's own included.
-pub(super) fn number(parts: &Parts, id: &str) -> Option<u16> {
-    let wanted = Id::parse(id).ok()?;
-    let endpoints = parts.endpoints.list();
-    let found = endpoints.iter().find(|endpoint| wanted.is(endpoint)).map(|endpoint| endpoint.id);
-    found.or_else(|| parts.enforcer.host().filter(|host| wanted == Id::Number(*host)))
+    let policy = view.endpoints.iter().find(|policy| policy.id == found.id());
+    Json(match &found {
+        Found::Pod(endpoint) => show(endpoint, policy, global),
+        Found::Host(host) => show_host(host, policy, global),
+    })
+    .into_response()
 }
 
 /// Labels as `source:key=value`, sorted.
@@ -116,33 +98,6 @@ pub(super) fn labels(labels: &cilia_crds::Labels) -> Vec<String> {
     let mut shown: Vec<String> = labels.iter().map(one).collect();
     shown.sort_unstable();
     shown
-}
-
-/// The node itself, with its labels, if it has policy.
-fn host(parts: &Parts, view: &View, global: bool) -> Option<(Vec<String>, Value)> {
-    let id = parts.enforcer.host()?;
-    let mut set = view.local.get(&NumericIdentity::HOST).map_or_else(
-        || cilia_crds::Labels::reserved("host"),
-        |labels| cilia_crds::Labels::clone(labels),
-    );
-    let node = parts.nodes.local();
-    for (key, value) in node.iter().flat_map(|node| &node.labels) {
-        set.insert("k8s", key, value);
-    }
-    let labels = labels(&set);
-    let policy = view.endpoints.iter().find(|policy| policy.id == id);
-    let state = if policy.is_some() { EndpointState::Ready } else { EndpointState::Creating };
-    let shown = json!({
-        "id": id,
-        "status": {
-            "identity": {"id": NumericIdentity::HOST.0, "labels": labels},
-            "labels": {"security-relevant": labels},
-            "networking": {"addressing": [{}]},
-            "policy": {"realized": realized(policy, global)},
-            "state": state,
-        },
-    });
-    Some((labels, shown))
 }
 
 /// What is in place for an endpoint; `global` if nothing is enforced on this node.
@@ -188,8 +143,9 @@ fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -
                 "k8s-pod-name": endpoint.pod,
                 "pod-name": format!("{}/{}", endpoint.namespace, endpoint.pod),
             },
-            "identity": endpoint.identity.map(|identity| json!({"id": identity.0, "labels": labels(&endpoint.labels)})),
-            "labels": {"security-relevant": labels(&endpoint.labels)},
+            "health": detail::health(endpoint.state, policy),
+            "identity": endpoint.identity.map(|identity| identity::show(identity, &endpoint.labels)),
+            "labels": detail::labels_of(endpoint),
             "named-ports": names,
             "networking": {
                 "addressing": [{
@@ -204,6 +160,22 @@ fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -
             },
             "policy": {"realized": realized(policy, global)},
             "state": endpoint.state,
+        },
+    })
+}
+
+/// The node itself, with what is in place for it.
+fn show_host(host: &Host, policy: Option<&EndpointView>, global: bool) -> Value {
+    json!({
+        "id": host.id,
+        "status": {
+            "external-identifiers": {},
+            "health": detail::health(host.state, policy),
+            "identity": identity::show(NumericIdentity::HOST, &host.set),
+            "labels": detail::shown_labels(&host.labels, &[]),
+            "networking": {"addressing": [{}], "interface-name": "cilium_host"},
+            "policy": {"realized": realized(policy, global)},
+            "state": host.state,
         },
     })
 }

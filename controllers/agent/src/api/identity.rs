@@ -74,7 +74,7 @@ pub(super) async fn of_endpoints(State(parts): State<Arc<Parts>>) -> Json<Vec<Va
 }
 
 /// An identity; its sum is over the sorted labels, each with a semicolon behind it.
-fn show(id: NumericIdentity, set: &Labels) -> Value {
+pub(super) fn show(id: NumericIdentity, set: &Labels) -> Value {
     let labels = labels(set);
     let text = labels.iter().fold(String::new(), |text, label| text + label + ";");
     let sum = super::query::hex(&Sha256::digest(text));

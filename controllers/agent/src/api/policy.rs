@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use cilia_crds::NumericIdentity;
@@ -94,11 +94,9 @@ pub(super) async fn flows(State(parts): State<Arc<Parts>>) -> Json<Vec<Value>> {
 /// The options of an endpoint, as Cilium's `EndpointConfigurationStatus` has them.
 pub(super) async fn endpoint_config(
     State(parts): State<Arc<Parts>>,
-    Path(id): Path<String>,
+    found: endpoint::Found,
 ) -> Response {
-    let Some(id) = endpoint::number(&parts, &id) else {
-        return not_found(format!("no endpoint {id} on this node"));
-    };
+    let id = found.id();
     let view = parts.enforcer.view().borrow().clone();
     let audit = view.endpoints.iter().any(|endpoint| endpoint.id == id && endpoint.audit);
     let global = parts.config.bool("policy-audit-mode");
@@ -115,12 +113,10 @@ pub(super) struct Wanted {
 
 pub(super) async fn set_endpoint_config(
     State(parts): State<Arc<Parts>>,
-    Path(id): Path<String>,
+    found: endpoint::Found,
     Json(wanted): Json<Wanted>,
 ) -> Response {
-    let Some(id) = endpoint::number(&parts, &id) else {
-        return not_found(format!("no endpoint {id} on this node"));
-    };
+    let id = found.id();
     let bad = |text: String| (StatusCode::BAD_REQUEST, text).into_response();
     let mut audit = None;
     for (option, value) in &wanted.options {

@@ -102,6 +102,10 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::GET, "/v1/endpoint/7/log", 200, r#""state":"regenerating""#),
         (Method::GET, "/v1/endpoint/8/log", 404, "no endpoint 8"),
         (Method::GET, "/v1/endpoint/7/healthz", 200, r#""connected":true"#),
+        (Method::POST, "/v1/ipam", 501, "not built"),
+        (Method::PUT, "/v1/policy", 501, "not built"),
+        (Method::DELETE, "/v1/fqdn/cache", 200, ""),
+        (Method::GET, "/v1/endpoint/7", 200, r#""health":{"#),
         (Method::GET, "/v1/endpoint/7/labels", 200, r#""security-relevant":["k8s:app=web"]"#),
         (Method::GET, "/v1/endpoint/x/labels", 400, "number of an endpoint"),
         (Method::GET, "/v1/identity", 200, "reserved:host"),
@@ -163,6 +167,27 @@ async fn only_what_is_named_is_allowed() {
         let got = ask(&router, Method::GET, path).await;
         assert_eq!(got.0, status, "{path}: {}", got.1);
         assert_eq!(status == 403, got.1.contains("administratively disabled"), "{path}: {}", got.1);
+    }
+}
+
+#[tokio::test]
+async fn who_asks_too_often_is_refused() {
+    let bpf = BpfFs::mount();
+    let limit = "endpoint-get=rate-limit:1/h,rate-burst:2,skip-initial:0,auto-adjust:false,max-wait-duration:10ms";
+    let router = router(parts(&bpf, &["--api-rate-limit", limit], vec![endpoint(7, "c1", "web")]));
+    // The gate is one for everything below an endpoint.
+    let cases = [
+        ("/v1/endpoint/7", 200),
+        ("/v1/endpoint/7/log", 200),
+        ("/v1/endpoint/7", 429),
+        ("/v1/endpoint/7/healthz", 429),
+        ("/v1/endpoint", 200),
+        ("/v1/identity", 200),
+    ];
+    for (path, status) in cases {
+        let got = ask(&router, Method::GET, path).await;
+        assert_eq!(got.0, status, "{path}: {}", got.1);
+        assert_eq!(status == 429, got.1.contains("would have to wait"), "{path}: {}", got.1);
     }
 }
 

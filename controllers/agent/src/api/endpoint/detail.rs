@@ -3,26 +3,19 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
 use super::super::Parts;
 use super::super::monitor::time;
-use super::{find, labels};
-use crate::endpoint::EndpointState;
+use super::{Found, labels};
+use crate::endpoint::{EndpointState, LocalEndpoint};
 use crate::policy::{EndpointView, Trouble};
 
 /// Its states, the last one first.
-pub(in super::super) async fn log(
-    State(parts): State<Arc<Parts>>,
-    Path(id): Path<String>,
-) -> Response {
-    let endpoint = match find(&parts, &id) {
-        Ok(endpoint) => endpoint,
-        Err(answer) => return *answer,
-    };
-    let states = parts.endpoints.log(endpoint.id);
+pub(in super::super) async fn log(State(parts): State<Arc<Parts>>, found: Found) -> Response {
+    let states = parts.endpoints.log(found.id());
     let entry = |(moment, state): &(std::time::SystemTime, EndpointState)| {
         let code = if *state == EndpointState::Invalid { "Failure" } else { "OK" };
         json!({"timestamp": time(*moment), "code": code, "state": state, "message": message(*state)})
@@ -45,20 +38,13 @@ fn message(state: EndpointState) -> &'static str {
     }
 }
 
-pub(in super::super) async fn healthz(
-    State(parts): State<Arc<Parts>>,
-    Path(id): Path<String>,
-) -> Response {
-    let endpoint = match find(&parts, &id) {
-        Ok(endpoint) => endpoint,
-        Err(answer) => return *answer,
-    };
+pub(in super::super) async fn healthz(State(parts): State<Arc<Parts>>, found: Found) -> Response {
     let view = parts.enforcer.view().borrow().clone();
-    let policy = view.endpoints.iter().find(|policy| policy.id == endpoint.id);
-    Json(health(endpoint.state, policy)).into_response()
+    let policy = view.endpoints.iter().find(|policy| policy.id == found.id());
+    Json(health(found.state(), policy)).into_response()
 }
 
-fn health(state: EndpointState, policy: Option<&EndpointView>) -> Value {
+pub(super) fn health(state: EndpointState, policy: Option<&EndpointView>) -> Value {
     let base = match state {
         EndpointState::Ready => "OK",
         EndpointState::Creating | EndpointState::WaitingForIdentity | EndpointState::NotReady => {
@@ -78,28 +64,29 @@ fn health(state: EndpointState, policy: Option<&EndpointView>) -> Value {
     json!({"overallHealth": overall, "bpf": base, "policy": enforced, "connected": !gone})
 }
 
-pub(in super::super) async fn get_labels(
-    State(parts): State<Arc<Parts>>,
-    Path(id): Path<String>,
-) -> Response {
-    let endpoint = match find(&parts, &id) {
-        Ok(endpoint) => endpoint,
-        Err(answer) => return *answer,
+pub(in super::super) async fn get_labels(found: Found) -> Response {
+    let status = match &found {
+        Found::Pod(endpoint) => labels_of(endpoint),
+        Found::Host(host) => shown_labels(&host.labels, &[]),
     };
+    Json(json!({"spec": {"user": []}, "status": status})).into_response()
+}
+
+/// A pod's labels: those that make its identity, and Kubernetes' others.
+pub(super) fn labels_of(endpoint: &LocalEndpoint) -> Value {
     let relevant = labels(&endpoint.labels);
-    // Kubernetes' labels that make no identity.
     let all = endpoint.pod_labels.iter().map(|(key, value)| format!("k8s:{key}={value}"));
     let derived: Vec<String> = all.filter(|label| !relevant.contains(label)).collect();
-    Json(json!({
-        "spec": {"user": []},
-        "status": {
-            "realized": {"user": []},
-            "security-relevant": relevant,
-            "derived": derived,
-            "disabled": [],
-        },
-    }))
-    .into_response()
+    shown_labels(&relevant, &derived)
+}
+
+pub(super) fn shown_labels(relevant: &[String], derived: &[String]) -> Value {
+    json!({
+        "realized": {"user": []},
+        "security-relevant": relevant,
+        "derived": derived,
+        "disabled": [],
+    })
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ pub fn router(parts: Parts) -> Router {
     let operations = Guarded::new(&parts.config)
         .get("GetHealthz", "/v1/healthz", status::healthz)
         .get("GetConfig", "/v1/config", status::config)
-        .operation("PatchConfig", PATCH, "/v1/config", absent::unchangeable)
+        .operation("PatchConfig", PATCH, "/v1/config", policy::set_config)
         .get("GetEndpoint", "/v1/endpoint", endpoint::list)
         .get("GetEndpointID", "/v1/endpoint/{id}", endpoint::get)
         .operation("PutEndpointID", PUT, "/v1/endpoint/{id}", absent::not_built)

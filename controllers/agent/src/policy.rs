@@ -72,6 +72,12 @@ pub enum Error {
         /// What the kernel said.
         cause: String,
     },
+    /// The kernel refused the audit mode of all endpoints.
+    #[error("set the audit mode of all endpoints: {cause}")]
+    Audit {
+        /// What the kernel said.
+        cause: String,
+    },
     /// There is no such endpoint here.
     #[error("no endpoint {id} on this node")]
     Unknown {
@@ -223,11 +229,15 @@ impl Enforcer {
         answer.await.ok()
     }
 
-    /// Records what an endpoint's policy says, instead of enforcing it; or enforces it again.
-    pub async fn set_audit(&self, id: u16, audit: bool) -> Result<(), Error> {
+    /// Records what an endpoint's policy says, instead of enforcing it; or enforces it again. Without
+    /// an endpoint all of them, also those that had another setting.
+    pub async fn set_audit(&self, whose: Option<u16>, audit: bool) -> Result<(), Error> {
         let (done, answer) = oneshot::channel();
-        let stopping = || Error::Stopping { id };
-        self.0.orders.send(Order::Audit(id, audit, done)).map_err(|_| stopping())?;
+        let stopping = || match whose {
+            Some(id) => Error::Stopping { id },
+            None => Error::Audit { cause: "the agent is stopping".to_owned() },
+        };
+        self.0.orders.send(Order::Audit(whose, audit, done)).map_err(|_| stopping())?;
         answer.await.unwrap_or_else(|_| Err(stopping()))
     }
 

@@ -56,12 +56,15 @@ pub fn enforce(
     if denied == ALLOWED || audited { Ok(()) } else { Err(Drop(denied as u8)) }
 }
 
-/// Whether what is denied the endpoint is only recorded.
+/// Whether what is denied the endpoint is only recorded: by its own setting, else by that of all.
 #[inline(always)]
 fn is_audited(s: &Scratch, config: &NodeConfig) -> bool {
     let id = u32::from(s.endpoint);
     let own = maps::get(&maps::POLICY_OPTIONS, &raw const id);
-    config.flags & NodeConfig::AUDIT != 0 || own.is_some_and(|bits| bits & options::AUDIT != 0)
+    match own {
+        Some(bits) => bits & options::AUDIT != 0,
+        None => config.flags & NodeConfig::AUDIT != 0,
+    }
 }
 
 /// Counts the packet for the entry that decided.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::EbpfLoader;
 use aya::programs::SchedClassifier;
@@ -46,8 +46,23 @@ pub struct Datapath {
     blocks: Table<Blocks>,
     options: Table<Options>,
     policy_stats: RawMap,
+    node: Mutex<Node>,
     // One endpoint's map is made and unmade by one caller at a time.
     policies: Mutex<()>,
+}
+
+/// What the programs have been told of the node.
+#[derive(Debug)]
+struct Node {
+    config: NodeConfig,
+    /// In place of the configuration's setting.
+    audit: Option<bool>,
+}
+
+impl Node {
+    fn policy_audit(&self) -> bool {
+        self.audit.unwrap_or(self.config.policy_audit)
+    }
 }
 
 impl Datapath {
@@ -78,6 +93,7 @@ impl Datapath {
             blocks: table(&pins)?,
             options: table(&pins)?,
             policy_stats: pins.require(names::POLICY_STATS)?,
+            node: Mutex::new(Node { config: config.node.clone(), audit: None }),
             policies: Mutex::new(()),
             pins,
             links,
@@ -108,11 +124,38 @@ impl Datapath {
 
     /// Tells the programs about their node; attaches to its devices if they are others now.
     pub fn set_node(&self, node: &NodeConfig) -> Result<(), Error> {
-        let value = node.encode(self.ipv4, self.ipv6);
-        self.node_config.update(&0u32.to_ne_bytes(), value.bytes()).map_err(|source| {
-            Error::Map { operation: "write", map: names::NODE_CONFIG.into(), source }
-        })?;
+        let mut known = self.node();
+        known.config.clone_from(node);
+        self.write_node(&known)?;
+        drop(known);
         self.attach_node(node)
+    }
+
+    /// Records what policies say, instead of enforcing it, or enforces them: of all endpoints without a
+    /// setting of their own, and whatever [`Self::set_node`] says of it from now on.
+    pub fn set_policy_audit(&self, audit: bool) -> Result<(), Error> {
+        let mut known = self.node();
+        let before = known.audit.replace(audit);
+        self.write_node(&known).inspect_err(|_| known.audit = before)
+    }
+
+    /// Whether policies are recorded only, for endpoints without a setting of their own.
+    pub fn policy_audit(&self) -> bool {
+        self.node().policy_audit()
+    }
+
+    fn node(&self) -> MutexGuard<'_, Node> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_node(&self, node: &Node) -> Result<(), Error> {
+        let config = NodeConfig { policy_audit: node.policy_audit(), ..node.config.clone() };
+        let value = config.encode(self.ipv4, self.ipv6);
+        self.node_config.update(&0u32.to_ne_bytes(), value.bytes()).map_err(|source| Error::Map {
+            operation: "write",
+            map: names::NODE_CONFIG.into(),
+            source,
+        })
     }
 
     /// Puts the programs on an endpoint's device, in place of what a former agent left there.
@@ -145,7 +188,7 @@ impl Datapath {
 
     /// An endpoint's policy; made empty, which denies everything, if it is not there.
     pub fn policy(&self, endpoint: u16) -> Result<Table<Policy>, Error> {
-        let _guard = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _guard = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
         let map = self.pins.policy_map(endpoint, &self.sizes)?;
         let key = u32::from(endpoint).to_ne_bytes();
         let failed = |operation| {
@@ -160,7 +203,7 @@ impl Datapath {
 
     /// Forgets an endpoint's policy; its packets are dropped from then on.
     pub fn remove_policy(&self, endpoint: u16) -> Result<(), Error> {
-        let _guard = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _guard = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
         self.policy_maps.delete(&u32::from(endpoint).to_ne_bytes()).map_err(|source| {
             Error::Map { operation: "remove", map: names::POLICY_MAPS.into(), source }
         })?;

@@ -12,7 +12,7 @@ pub enum Options {}
 /// The settings of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndpointOptions {
-    /// Record what policy says, do not enforce it (`PolicyAuditMode`).
+    /// Record what policy says, do not enforce it (`PolicyAuditMode`); whatever counts for others.
     pub policy_audit: bool,
 }
 

@@ -102,7 +102,7 @@ pub struct PolicyStats {
     pub bytes: u64,
 }
 
-/// Bits of `cilium_policy_options`, an endpoint's own settings.
+/// Bits of `cilium_policy_options`, an endpoint's own settings: it has none where it isn't in the map.
 pub mod options {
     /// What policy says of this endpoint's packets is recorded, not enforced.
     pub const AUDIT: u32 = 1;

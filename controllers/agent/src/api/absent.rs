@@ -38,10 +38,3 @@ pub(super) async fn bgp() -> Response {
 pub(super) async fn not_built() -> Response {
     (StatusCode::NOT_IMPLEMENTED, "this operation is not built\n").into_response()
 }
-
-/// Options of the agent can't be changed while it runs.
-pub(super) async fn unchangeable() -> Response {
-    let text = "no option of the agent can be changed while it runs: set it in the ConfigMap \
-                cilium-config and restart the agents\n";
-    (StatusCode::FORBIDDEN, text).into_response()
-}

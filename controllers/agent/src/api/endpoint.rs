@@ -44,15 +44,14 @@ pub(super) async fn list(
             wanted.iter().all(|label| of.contains(label))
         }
     };
-    let global = parts.config.bool("policy-audit-mode");
     let mut shown: Vec<Value> = endpoints
         .iter()
         .filter(has)
-        .map(|endpoint| show(endpoint, policies.get(&endpoint.id).copied(), global))
+        .map(|endpoint| show(endpoint, policies.get(&endpoint.id).copied()))
         .collect();
     let host = Host::of(&parts);
     let host = host.filter(|host| wanted.iter().all(|label| host.labels.contains(label)));
-    shown.extend(host.map(|host| show_host(&host, policies.get(&host.id).copied(), global)));
+    shown.extend(host.map(|host| show_host(&host, policies.get(&host.id).copied())));
     if shown.is_empty() && !wanted.is_empty() {
         return not_found("no endpoint of this node has all of these labels".into());
     }
@@ -81,11 +80,10 @@ fn wanted_labels(query: &Pairs, body: &Bytes) -> Result<Vec<String>, String> {
 
 pub(super) async fn get(State(parts): State<Arc<Parts>>, found: Found) -> Response {
     let view = parts.enforcer.view().borrow().clone();
-    let global = parts.config.bool("policy-audit-mode");
     let policy = view.endpoints.iter().find(|policy| policy.id == found.id());
     Json(match &found {
-        Found::Pod(endpoint) => show(endpoint, policy, global),
-        Found::Host(host) => show_host(host, policy, global),
+        Found::Pod(endpoint) => show(endpoint, policy),
+        Found::Host(host) => show_host(host, policy),
     })
     .into_response()
 }
@@ -100,8 +98,8 @@ pub(super) fn labels(labels: &cilia_crds::Labels) -> Vec<String> {
     shown
 }
 
-/// What is in place for an endpoint; `global` if nothing is enforced on this node.
-fn realized(policy: Option<&EndpointView>, global: bool) -> Value {
+/// What is in place for an endpoint.
+fn realized(policy: Option<&EndpointView>) -> Value {
     let enabled = match policy.map(|policy| (policy.ingress, policy.egress)) {
         Some((true, true)) => "both",
         Some((true, false)) => "ingress",
@@ -109,7 +107,7 @@ fn realized(policy: Option<&EndpointView>, global: bool) -> Value {
         Some((false, false)) => "none",
         None => "unknown",
     };
-    let audited = global || policy.is_some_and(|policy| policy.audit);
+    let audited = policy.is_some_and(|policy| policy.audit);
     let enabled = match enabled {
         "both" | "ingress" | "egress" if audited => format!("audit-{enabled}"),
         other => other.to_owned(),
@@ -127,7 +125,7 @@ fn realized(policy: Option<&EndpointView>, global: bool) -> Value {
 }
 
 /// An endpoint, with what is in place for it.
-fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -> Value {
+fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>) -> Value {
     let names: Vec<Value> = endpoint
         .named_ports
         .iter()
@@ -158,14 +156,14 @@ fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>, global: bool) -
                 "interface-name": endpoint.host_device,
                 "mac": endpoint.mac.to_string(),
             },
-            "policy": {"realized": realized(policy, global)},
+            "policy": {"realized": realized(policy)},
             "state": endpoint.state,
         },
     })
 }
 
 /// The node itself, with what is in place for it.
-fn show_host(host: &Host, policy: Option<&EndpointView>, global: bool) -> Value {
+fn show_host(host: &Host, policy: Option<&EndpointView>) -> Value {
     json!({
         "id": host.id,
         "status": {
@@ -174,7 +172,7 @@ fn show_host(host: &Host, policy: Option<&EndpointView>, global: bool) -> Value 
             "identity": identity::show(NumericIdentity::HOST, &host.set),
             "labels": detail::shown_labels(&host.labels, &[]),
             "networking": {"addressing": [{}], "interface-name": "cilium_host"},
-            "policy": {"realized": realized(policy, global)},
+            "policy": {"realized": realized(policy)},
             "state": host.state,
         },
     })

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -98,40 +99,66 @@ pub(super) async fn endpoint_config(
 ) -> Response {
     let id = found.id();
     let view = parts.enforcer.view().borrow().clone();
-    let audit = view.endpoints.iter().any(|endpoint| endpoint.id == id && endpoint.audit);
-    let global = parts.config.bool("policy-audit-mode");
-    Json(json!({"realized": {"options": {AUDIT: said(audit || global)}}, "immutable": {}}))
-        .into_response()
+    let shown = view.endpoints.iter().find(|endpoint| endpoint.id == id);
+    let audit = shown.map_or_else(|| parts.datapath.policy_audit(), |endpoint| endpoint.audit);
+    Json(json!({"realized": {"options": {AUDIT: said(audit)}}, "immutable": {}})).into_response()
 }
 
-/// What an endpoint's options are to be.
-#[derive(Debug, Deserialize)]
-pub(super) struct Wanted {
+/// What options are to be.
+#[derive(Debug, Default, Deserialize)]
+struct Wanted {
     #[serde(default)]
     options: Map<String, Value>,
+}
+
+impl Wanted {
+    /// Whether policy is to be recorded only, if anything is wanted; or what is wrong.
+    fn read(body: &[u8]) -> Result<Option<bool>, String> {
+        let wanted: Self =
+            serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?;
+        let mut audit = None;
+        for (option, value) in &wanted.options {
+            if option != AUDIT {
+                return Err(format!(
+                    "options.{option}: only {AUDIT} can be changed while the agent runs; set others \
+                     in the ConfigMap cilium-config and restart the agents"
+                ));
+            }
+            audit = value.as_str().and_then(enabled);
+            if audit.is_none() {
+                let fault = "is neither \"Enabled\" nor \"Disabled\"";
+                return Err(format!("options.{option}: {value} {fault}"));
+            }
+        }
+        Ok(audit)
+    }
 }
 
 pub(super) async fn set_endpoint_config(
     State(parts): State<Arc<Parts>>,
     found: endpoint::Found,
-    Json(wanted): Json<Wanted>,
+    body: Bytes,
 ) -> Response {
     let id = found.id();
-    let bad = |text: String| (StatusCode::BAD_REQUEST, text).into_response();
-    let mut audit = None;
-    for (option, value) in &wanted.options {
-        if option != AUDIT {
-            return bad(format!("options.{option}: only {AUDIT} can be set for an endpoint"));
-        }
-        audit = value.as_str().and_then(enabled);
-        if audit.is_none() {
-            return bad(format!(
-                "options.{option}: {value} is neither \"Enabled\" nor \"Disabled\""
-            ));
-        }
-    }
-    let Some(audit) = audit else { return StatusCode::OK.into_response() };
-    match parts.enforcer.set_audit(id, audit).await {
+    set_audit(&parts, Some(id), &body).await
+}
+
+/// The options of the agent that can be changed while it runs; a restart forgets the change.
+pub(super) fn options(parts: &Parts) -> Value {
+    json!({AUDIT: said(parts.datapath.policy_audit())})
+}
+
+pub(super) async fn set_config(State(parts): State<Arc<Parts>>, body: Bytes) -> Response {
+    set_audit(&parts, None, &body).await
+}
+
+async fn set_audit(parts: &Parts, whose: Option<u16>, body: &[u8]) -> Response {
+    let audit = match Wanted::read(body) {
+        Ok(Some(audit)) => audit,
+        Ok(None) => return StatusCode::OK.into_response(),
+        Err(fault) => return (StatusCode::BAD_REQUEST, fault).into_response(),
+    };
+    match parts.enforcer.set_audit(whose, audit).await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(error @ Error::Unknown { .. }) => not_found(error.to_string()),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

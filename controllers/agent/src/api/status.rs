@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::query::{Pairs, bad_request, flag};
-use super::{Parts, cluster};
+use super::{Parts, cluster, policy};
 
 /// How long the API server may take to say its version.
 const ASK: Duration = Duration::from_secs(2);
@@ -248,13 +248,13 @@ pub(super) async fn config(State(parts): State<Arc<Parts>>) -> Json<Value> {
     let local = parts.nodes.local();
     let routers = local.iter().flat_map(|node| &node.routers).map(ToString::to_string);
     Json(json!({
-        "spec": {"options": {}},
+        "spec": {"options": policy::options(&parts)},
         "status": {
             "daemonVersion": format!("{} {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH),
             "nodeName": local.as_ref().map(|node| node.name.clone()),
             "routers": routers.collect::<Vec<String>>(),
             "datapathMode": "veth",
-            "realized": {"options": {}},
+            "realized": {"options": policy::options(&parts)},
             "immutable": {},
             "kvstoreConfiguration": {
                 "type": parts.config.string("kvstore"),

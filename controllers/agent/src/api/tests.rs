@@ -89,7 +89,7 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::GET, "/v1/healthz?require-k8s-connectivity=false", 200, r#""state":"Ok""#),
         (Method::GET, "/v1/healthz?brief=true", 200, r#""msg":"ipcache: starting""#),
         (Method::GET, "/v1/config", 200, "daemonConfigurationMap"),
-        (Method::PATCH, "/v1/config", 403, "cilium-config"),
+        (Method::PATCH, "/v1/config", 400, "the body"),
         (Method::GET, "/v1/endpoint?labels=app=web", 200, r#""id":7"#),
         (Method::GET, "/v1/endpoint?labels=k8s:app=db", 404, "no endpoint of this node"),
         (Method::GET, "/v1/endpoint?colour=red", 400, "colour"),

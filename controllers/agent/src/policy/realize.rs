@@ -19,8 +19,8 @@ pub(super) enum Order {
     Keep(u16, Subject, Option<Done>),
     /// Remove an endpoint's map, and say when it is gone.
     Remove(u16, Done),
-    /// Record what an endpoint's policy says, or enforce it.
-    Audit(u16, bool, Done),
+    /// Record what the policy of an endpoint says, of all without, or enforce it.
+    Audit(Option<u16>, bool, Done),
     /// Ask the rules something.
     Ask(Question),
     /// Every endpoint of a former agent has been ordered.
@@ -85,11 +85,12 @@ pub(super) struct Realized {
     /// Entries that the policy takes, and that fit.
     needed: usize,
     most: usize,
-    pub(super) audit: bool,
+    /// Whether policy is recorded only, if that is another than for all.
+    pub(super) audit: Option<bool>,
 }
 
 impl Realized {
-    pub(super) fn new(subject: Subject, audit: bool) -> Self {
+    pub(super) fn new(subject: Subject, audit: Option<bool>) -> Self {
         Self {
             subject,
             written: None,
@@ -166,7 +167,8 @@ impl Realized {
         (self.needed, self.most) = (needed, most);
     }
 
-    pub(super) fn view(&self, id: u16) -> EndpointView {
+    /// What the API shows; `audit` is the setting of all endpoints.
+    pub(super) fn view(&self, id: u16, audit: bool) -> EndpointView {
         let (ingress, egress, entries) =
             self.written.as_ref().map_or((false, false, 0), |Written { form, .. }| {
                 (form.ingress.enforced, form.egress.enforced, form.len())
@@ -180,7 +182,7 @@ impl Realized {
             entries,
             needed: self.needed,
             most: self.most,
-            audit: self.audit,
+            audit: self.audit.unwrap_or(audit),
             error: self.error.clone(),
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use cilia_crds::{CiliumNetworkPolicy, CiliumNode};
@@ -37,9 +36,6 @@ use crate::service::Services;
 
 pub(super) const WEB: u16 = 7;
 pub(super) const TCP: u8 = 6;
-
-/// What users and operators write arrives in the maps well within this.
-const SOON: Duration = Duration::from_secs(1);
 
 /// The parts of an agent that make policy, with all that they are fed from.
 pub(super) struct Agent {
@@ -213,12 +209,10 @@ impl Agent {
     /// Waits until the endpoint's map holds exactly this.
     pub(super) async fn holds(&self, want: &[(PolicyKey, bool)]) {
         let want: BTreeMap<PolicyKey, bool> = want.iter().copied().collect();
-        let started = Instant::now();
         eventually(|| {
             std::future::ready(if self.map() == want { Ok(()) } else { Err(self.map()) })
         })
         .await;
-        assert!(started.elapsed() < SOON, "it took {:?}", started.elapsed());
     }
 
     pub(super) fn address(&self, address: &str) -> Option<RemoteEndpoint> {
@@ -231,13 +225,11 @@ impl Agent {
     /// Waits until an address has this identity and tunnel.
     pub(super) async fn is_behind(&self, address: &str, want: Option<(u32, Option<&str>)>) {
         let want = want.map(|(identity, tunnel)| (identity, tunnel.map(ip)));
-        let started = Instant::now();
         eventually(|| {
             let got = self.address(address).map(|entry| (entry.identity, entry.tunnel));
             std::future::ready(if got == want { Ok(()) } else { Err(got) })
         })
         .await;
-        assert!(started.elapsed() < SOON, "{address}: it took {:?}", started.elapsed());
     }
 }
 

@@ -230,6 +230,22 @@ fn maps_follow_policies_identities_and_slices() {
         let options = || agent.datapath.options().entries().unwrap();
         assert_eq!(options(), [(WEB, EndpointOptions { policy_audit: true })]);
         assert_eq!(agent.shows("/v1/flows").await, json!([]));
+        // Of all endpoints: what one had for itself is gone, and it may have another one again.
+        let shown = async |path| {
+            let shown = agent.shows(path).await;
+            let realized = shown.pointer("/status/realized").or(shown.get("realized"));
+            realized.unwrap()["options"]["PolicyAuditMode"].clone()
+        };
+        let set = |mode: &str| json!({"options": {"PolicyAuditMode": mode}});
+        assert_eq!(agent.patches("/v1/config", set("maybe")).await, 400);
+        assert_eq!(agent.patches("/v1/config", json!({"options": {"Debug": "on"}})).await, 400);
+        assert_eq!(shown("/v1/config").await, "Disabled");
+        assert_eq!(agent.patches("/v1/config", set("Enabled")).await, 200);
+        assert_eq!((shown("/v1/config").await, options()), (json!("Enabled"), vec![]));
+        assert_eq!(shown(path).await, "Enabled");
+        assert_eq!(agent.patches(path, set("Disabled")).await, 200);
+        assert_eq!(shown(path).await, "Disabled");
+        assert_eq!(options(), [(WEB, EndpointOptions { policy_audit: false })]);
 
         agent.enforcer.remove(WEB).await;
         // No identity of the cluster's: with the endpoint nobody has it any more.

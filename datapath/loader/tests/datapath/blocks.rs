@@ -158,6 +158,16 @@ fn audit_of_one_endpoint_is_no_audit_of_the_other() {
     bench.datapath.remove_policy(B).unwrap();
     bench.datapath.policy(B).unwrap();
     assert_eq!(bench.verdict(&ask), Err(reason::POLICY));
+    // For all, at runtime, whatever is said of the node later; an endpoint's own setting counts more.
+    bench.datapath.set_policy_audit(true).unwrap();
+    assert_eq!(bench.verdict(&ask), Ok(REDIRECT));
+    bench.set_node(&NodeConfig::default());
+    assert_eq!((bench.verdict(&ask), bench.datapath.policy_audit()), (Ok(REDIRECT), true));
+    bench.datapath.options().upsert(&B, &EndpointOptions { policy_audit: false }).unwrap();
+    assert_eq!(bench.verdict(&ask), Err(reason::POLICY));
+    bench.datapath.set_policy_audit(false).unwrap();
+    bench.datapath.options().remove(&B).unwrap();
+    assert_eq!(bench.verdict(&ask), Err(reason::POLICY));
 }
 
 #[test]

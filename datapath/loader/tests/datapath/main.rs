@@ -20,3 +20,4 @@ mod throughput;
 mod traffic;
 mod translation;
 mod verdicts;
+mod worlds;

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::bench::{A, A4, A6, Bench, ID_A, ip};
 use crate::packet::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
 
-/// Packets of the default run; the whole takes a few seconds.
-const PACKETS: usize = 24_000;
+/// Packets of the default run; the whole takes a few seconds. More kinds of policies are in `worlds`.
+const PACKETS: usize = 8_000;
 const PACKETS_A_POLICY: usize = 400;
 const PODS: u32 = 12;
 /// Where a packet to the pod came from, as far as the programs are told.

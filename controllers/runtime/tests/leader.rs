@@ -15,6 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+/// More than anything takes on a slow machine.
+const SOON: Duration = Duration::from_secs(30);
 const SHORT: [&str; 3] = [
     "--leader-election-lease-duration=5s",
     "--leader-election-renew-deadline=3s",
@@ -58,7 +60,7 @@ async fn a_clean_stop_hands_over_at_once() {
     let server = ApiServer::start().await;
     let leases: Api<Lease> = Api::namespaced(server.client(), "default");
     let mut first = candidate(server.client(), &[]);
-    timeout(Duration::from_secs(3), &mut first.leads).await.unwrap().unwrap();
+    timeout(SOON, &mut first.leads).await.unwrap().unwrap();
     let lease = spec(&leases).await;
     assert_eq!(lease.holder_identity.as_deref(), Some(first.identity.as_str()));
     assert_eq!((lease.lease_duration_seconds, lease.lease_transitions), (Some(15), Some(0)));
@@ -76,11 +78,11 @@ async fn a_clean_stop_hands_over_at_once() {
     let stopped = Instant::now();
     first.stop.cancel();
     assert_eq!(first.ended.await.unwrap(), Ok(Some(())));
-    let leads = timeout(Duration::from_secs(2), &mut second.leads)
-        .await
-        .expect("take over within 2 s")
-        .unwrap();
-    assert!(leads.duration_since(stopped) < Duration::from_secs(2));
+    let leads = timeout(SOON, &mut second.leads).await.unwrap().unwrap();
+    assert!(
+        leads.duration_since(stopped) < Duration::from_secs(12),
+        "the lease was not waited for"
+    );
     let lease = spec(&leases).await;
     assert_eq!(lease.holder_identity.as_deref(), Some(second.identity.as_str()));
     assert_eq!(lease.lease_transitions, Some(1));
@@ -100,10 +102,10 @@ async fn a_stalled_leader_ends_before_another_can_lead() {
     let server = ApiServer::start().await;
     let proxy = Proxy::to(server.address()).await;
     let mut first = candidate(client_of(proxy.address(), "first"), &SHORT);
-    timeout(Duration::from_secs(3), &mut first.leads).await.unwrap().unwrap();
+    timeout(SOON, &mut first.leads).await.unwrap().unwrap();
     let mut second = candidate(server.client(), &SHORT);
     proxy.set(Mode::Stall);
-    let error = timeout(Duration::from_secs(6), first.ended).await.unwrap().unwrap().unwrap_err();
+    let error = timeout(SOON, first.ended).await.unwrap().unwrap().unwrap_err();
     let ended = Instant::now();
     assert!(
         error.starts_with(
@@ -112,7 +114,7 @@ async fn a_stalled_leader_ends_before_another_can_lead() {
         "{error}"
     );
     assert!(second.leads.try_recv().is_err(), "the first must end before the second leads");
-    let leads = timeout(Duration::from_secs(6), &mut second.leads).await.unwrap().unwrap();
+    let leads = timeout(SOON, &mut second.leads).await.unwrap().unwrap();
     assert!(leads > ended);
     second.stop.cancel();
     second.ended.await.unwrap().unwrap();
@@ -140,7 +142,7 @@ async fn a_foreign_holder_is_respected_and_its_theft_noticed() {
 
     let start = Instant::now();
     let mut ours = candidate(server.client(), &SHORT);
-    let leads = timeout(Duration::from_secs(6), &mut ours.leads).await.unwrap().unwrap();
+    let leads = timeout(SOON, &mut ours.leads).await.unwrap().unwrap();
     assert!(leads.duration_since(start) >= Duration::from_secs(3));
     assert_eq!(spec(&leases).await.lease_transitions, Some(5));
 
@@ -150,7 +152,7 @@ async fn a_foreign_holder_is_respected_and_its_theft_noticed() {
         leases.replace("cilium-operator-resource-lock", &PostParams::default(), &stolen).await
     })
     .await;
-    let error = timeout(Duration::from_secs(2), ours.ended).await.unwrap().unwrap().unwrap_err();
+    let error = timeout(SOON, ours.ended).await.unwrap().unwrap().unwrap_err();
     assert_eq!(
         error,
         "Leader election lost: lease default/cilium-operator-resource-lock is now held by \"client-go\""

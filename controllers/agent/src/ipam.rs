@@ -171,11 +171,11 @@ impl Ipam {
         }
         let wish = pools.wish(asked, now, time);
         if let Some(path) = &self.0.notes {
-            let notes = Notes::of(pools);
+            let news = Notes::of(pools);
             let mut noted = self.0.noted.lock().unwrap_or_else(PoisonError::into_inner);
-            if !noted.as_ref().is_some_and(|noted| noted.says_the_same(&notes)) {
-                notes.write(path)?;
-                *noted = Some(notes);
+            if !noted.as_ref().is_some_and(|noted| noted.says_the_same(&news)) {
+                news.write(path)?;
+                *noted = Some(news);
             }
         }
         Ok(Some(wish))

@@ -62,8 +62,9 @@ pub(crate) async fn run(
         Command::List { labels, endpoints: true } => {
             return of_endpoints(agent, labels, format).await;
         }
-        Command::List { labels, .. } => (agent.get("/v1/identity").await?, labels.as_slice()),
-        Command::Get { id: None, labels } => (agent.get("/v1/identity").await?, labels.as_slice()),
+        Command::List { labels, .. } | Command::Get { id: None, labels } => {
+            (agent.get("/v1/identity").await?, labels.as_slice())
+        }
         Command::Get { id: Some(id), .. } => {
             let identity = agent.find(&format!("/v1/identity/{id}")).await?;
             (Value::Array(vec![identity.with_context(|| format!("no identity {id}"))?]), &[][..])

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use cilia_crds::{Labels, NumericIdentity};
 
 use super::super::query::bad_request;
@@ -42,7 +42,7 @@ impl FromRequestParts<Arc<Parts>> for Found {
         parts: &Arc<Parts>,
     ) -> Result<Self, Response> {
         let path = Path::<String>::from_request_parts(request, parts).await;
-        let Path(id) = path.map_err(|wrong| wrong.into_response())?;
+        let Path(id) = path.map_err(IntoResponse::into_response)?;
         let wanted = Id::parse(&id).map_err(bad_request)?;
         if let Some(host) = Host::of(parts).filter(|host| wanted == Id::Number(host.id)) {
             return Ok(Self::Host(host));

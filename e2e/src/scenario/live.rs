@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::pods::Pod;
+use super::traffic::make_room;
 use crate::Error;
 
 /// How often a message is sent.
@@ -41,8 +42,9 @@ impl Datagrams {
         pod.run(move || {
             let any: SocketAddr =
                 if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-            let socket =
-                UdpSocket::bind(any).and_then(|socket| socket.connect(to).map(|()| socket));
+            let socket = UdpSocket::bind(any)
+                .and_then(|socket| socket.connect(to).map(|()| socket))
+                .and_then(|socket| make_room(&socket).map(|()| socket));
             std::thread::spawn(move || {
                 let tally = socket.and_then(|socket| send(&socket, &stopped));
                 // Nobody asks if the test has given up.

@@ -12,11 +12,11 @@ mod plugin;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use cilia_e2e::scenario::live::Datagrams;
 use cilia_e2e::scenario::pods::{self, Plan, Pod};
 use cilia_e2e::scenario::traffic::serve;
-use cilia_e2e::scenario::{Stage, chart};
+use cilia_e2e::scenario::{Stage, agent, chart};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
@@ -97,7 +97,9 @@ pub(crate) async fn nothing_is_left_and_nothing_lost(stage: &Stage) -> Result<()
     let (mut sent, mut gap) = (0, Duration::ZERO);
     for (name, stream) in streams {
         let tally = stream.finish().await?;
-        ensure!(tally.sent > 100 && tally.answered == tally.sent, "{name}: {tally:?}");
+        if tally.sent <= 100 || tally.answered != tally.sent {
+            bail!("{name}: {tally:?}; {}", dropped(stage).await?);
+        }
         sent += tally.sent;
         gap = gap.max(tally.longest_gap);
     }
@@ -186,10 +188,23 @@ async fn settled(stage: &Stage, before: Option<&Census>) -> Result<Census> {
         if start.elapsed() > LIMIT {
             let now = Census::take(stage).await?;
             let difference = before.map(|before| before.differs_from(&now)).unwrap_or_default();
-            anyhow::bail!("{what}: not after {LIMIT:?}: {failed}{now}; {difference}");
+            bail!("{what}: not after {LIMIT:?}: {failed}{now}; {difference}");
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// What the agents say of packets dropped on the nodes of those who talk all the time.
+async fn dropped(stage: &Stage) -> Result<String> {
+    let mut text = String::new();
+    for node in KUBELETS {
+        let metrics = agent::run(stage, node, &["metrics", "list"]).await?;
+        for line in metrics.lines().filter(|line| line.contains("drop_count_total")) {
+            let words: Vec<_> = line.split_whitespace().collect();
+            text.extend([node, ": ", &words.join(" "), "; "]);
+        }
+    }
+    Ok(text)
 }
 
 async fn client(stage: &Stage) -> Result<Client> {

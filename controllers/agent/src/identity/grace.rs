@@ -79,8 +79,8 @@ impl Grace {
             let left = self.most.saturating_sub(waited);
             return Some(left.min(LEAST)).filter(|left| !left.is_zero());
         }
-        let wanted = (self.delay.unwrap_or(ASSUMED) * TIMES).max(LEAST).min(self.most);
-        Some(wanted.saturating_sub(waited)).filter(|left| !left.is_zero())
+        let whole = (self.delay.unwrap_or(ASSUMED) * TIMES).max(LEAST).min(self.most);
+        Some(whole.saturating_sub(waited)).filter(|left| !left.is_zero())
     }
 }
 

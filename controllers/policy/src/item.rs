@@ -1,10 +1,8 @@
 //! Reads one item of a rule's section: peers, ports and the demands on both.
 
-use cilia_crds::LabelSelector;
-use cilia_crds::policy::{
-    Authentication, AuthenticationMode, CidrRule, EgressDenyRule, EgressRule, Entity, FqdnSelector,
-    IcmpRule, IngressDenyRule, IngressRule, ServiceRef,
-};
+mod written;
+
+use cilia_crds::policy::{AuthenticationMode, CidrRule, Entity, ServiceRef};
 
 use crate::cnp::{Place, address_range};
 use crate::error::{Error, Note};
@@ -13,121 +11,10 @@ use crate::rule::{
     Action, Direction, Groups, Item, Peer, Peers, Ports, Section, ServiceName, Services,
 };
 use crate::selector::{ANY, CLUSTER, K8S, Key, RESERVED, Requirement, Selector};
-use crate::toports::{self, PortsOf};
+use crate::toports;
 use crate::translate;
 
-/// An item of one of the four sections, in one shape.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Written<'a> {
-    deny: bool,
-    endpoints: Option<&'a Vec<LabelSelector>>,
-    requires: Option<&'a Vec<LabelSelector>>,
-    cidr: Option<&'a Vec<String>>,
-    cidr_set: Option<&'a Vec<CidrRule>>,
-    entities: Option<&'a Vec<Entity>>,
-    nodes: Option<&'a Vec<LabelSelector>>,
-    groups: Option<usize>,
-    services: Option<&'a Vec<ServiceRef>>,
-    fqdns: Option<&'a Vec<FqdnSelector>>,
-    ports: Option<PortsOf<'a>>,
-    icmps: Option<&'a Vec<IcmpRule>>,
-    authentication: Option<Authentication>,
-}
-
-/// The parts that have the same name up to `from` or `to`.
-macro_rules! written {
-    ($rule:ident, $deny:literal, $ports:path, $endpoints:ident, $requires:ident, $cidr:ident, $set:ident, $entities:ident, $nodes:ident, $groups:ident) => {
-        Written {
-            deny: $deny,
-            endpoints: $rule.$endpoints.as_ref(),
-            requires: $rule.$requires.as_ref(),
-            cidr: $rule.$cidr.as_ref(),
-            cidr_set: $rule.$set.as_ref(),
-            entities: $rule.$entities.as_ref(),
-            nodes: $rule.$nodes.as_ref(),
-            groups: $rule.$groups.as_ref().map(Vec::len),
-            ports: $rule.to_ports.as_ref().map(|ports| $ports(ports)),
-            icmps: $rule.icmps.as_ref(),
-            ..Written::default()
-        }
-    };
-}
-
-impl<'a> From<&'a IngressRule> for Written<'a> {
-    fn from(rule: &'a IngressRule) -> Self {
-        let written = written!(
-            rule,
-            false,
-            PortsOf::Allow,
-            from_endpoints,
-            from_requires,
-            from_cidr,
-            from_cidr_set,
-            from_entities,
-            from_nodes,
-            from_groups
-        );
-        Self { authentication: rule.authentication, ..written }
-    }
-}
-
-impl<'a> From<&'a IngressDenyRule> for Written<'a> {
-    fn from(rule: &'a IngressDenyRule) -> Self {
-        written!(
-            rule,
-            true,
-            PortsOf::Deny,
-            from_endpoints,
-            from_requires,
-            from_cidr,
-            from_cidr_set,
-            from_entities,
-            from_nodes,
-            from_groups
-        )
-    }
-}
-
-impl<'a> From<&'a EgressRule> for Written<'a> {
-    fn from(rule: &'a EgressRule) -> Self {
-        let written = written!(
-            rule,
-            false,
-            PortsOf::Allow,
-            to_endpoints,
-            to_requires,
-            to_cidr,
-            to_cidr_set,
-            to_entities,
-            to_nodes,
-            to_groups
-        );
-        Self {
-            services: rule.to_services.as_ref(),
-            fqdns: rule.to_fqdns.as_ref(),
-            authentication: rule.authentication,
-            ..written
-        }
-    }
-}
-
-impl<'a> From<&'a EgressDenyRule> for Written<'a> {
-    fn from(rule: &'a EgressDenyRule) -> Self {
-        let written = written!(
-            rule,
-            true,
-            PortsOf::Deny,
-            to_endpoints,
-            to_requires,
-            to_cidr,
-            to_cidr_set,
-            to_entities,
-            to_nodes,
-            to_groups
-        );
-        Self { services: rule.to_services.as_ref(), ..written }
-    }
-}
+pub(crate) use written::Written;
 
 /// Reads an item into the section.
 pub(crate) fn read(

@@ -37,6 +37,8 @@ pub struct Node {
 pub(crate) struct Nodes {
     by_name: BTreeMap<Box<str>, Node>,
     numbers: BTreeMap<IpAddr, u32>,
+    /// Numbers from before the restart, until the address is a node's again.
+    former: BTreeMap<IpAddr, u32>,
     /// The labels of the own node, as `nodeSelector` sees them.
     own_labels: Option<Labels>,
     last: u32,
@@ -89,15 +91,28 @@ impl Nodes {
         }
         let labels = Arc::new(labels("remote-node", &node, config));
         for address in now {
+            let former = &mut self.former;
             let number = *self.numbers.entry(address).or_insert_with(|| {
-                self.last += 1;
-                SCOPE + self.last
+                former.remove(&address).unwrap_or_else(|| {
+                    self.last += 1;
+                    SCOPE + self.last
+                })
             });
             let member =
                 Member { labels: labels.clone(), place: place([&address].into_iter(), config) };
             members.push((NumericIdentity(number), member));
         }
         (members, gone)
+    }
+
+    /// Remembers the number that an address had before the restart, for the node that has it.
+    pub(crate) fn restore(&mut self, address: IpAddr, number: u32) {
+        let there = self.numbers.contains_key(&address)
+            || self.numbers.values().chain(self.former.values()).any(|one| *one == number);
+        if number & !0x00ff_ffff == SCOPE && number != SCOPE && !there {
+            self.former.insert(address, number);
+            self.last = self.last.max(number - SCOPE);
+        }
     }
 
     /// The identities of other nodes' addresses.

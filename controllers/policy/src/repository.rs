@@ -4,34 +4,29 @@
 //! change doesn't touch stays the very same allocation, so a caller sees at once that there is
 //! nothing to write. Whatever the order of changes, the maps equal those of a fresh computation.
 
+mod numbers;
+mod referred;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use cilia_crds::{Labels, NumericIdentity};
-use ipnet::IpNet;
 
 use crate::blocks;
 use crate::cidr::{self, Cidrs};
 use crate::compile::Subject;
 use crate::config::Config;
-use crate::directory::{Change, CidrGroup, Directory, Service, ServiceId};
+use crate::directory::Directory;
 use crate::map::EndpointPolicy;
 use crate::names::{ClusterPorts, NamedPorts};
-use crate::nodes::{Node, Nodes};
+use crate::nodes::Nodes;
 use crate::origin::{Origin, Origins};
 use crate::plan::{Context, Plan, Whose};
 use crate::rule::{Direction, Peer, PolicyId, Rule};
-use crate::selector::{Interned, K8S, NAMESPACE, RESERVED};
-use crate::selectors::{Families, Member, Place, SelectorId, Selectors, matches};
+use crate::selector::{Interned, K8S, NAMESPACE};
+use crate::selectors::{Families, Member, SelectorId, Selectors, matches};
 
-/// What rules refer to beside identities and addresses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct References {
-    /// `CiliumCIDRGroup`s.
-    pub groups: bool,
-    /// Services and their endpoints.
-    pub services: bool,
-}
+pub use referred::References;
 
 /// Policies, identities, and what follows.
 #[derive(Debug, Clone)]
@@ -162,83 +157,6 @@ impl Repository {
         }
     }
 
-    /// Sets what a `CiliumCIDRGroup` says; `None` if it is gone. True if policies notice.
-    pub fn set_group(&mut self, name: &Arc<str>, group: Option<CidrGroup>) -> bool {
-        if self.directory.group(name) == group.as_ref() {
-            return false;
-        }
-        let old = self.directory.put_group(name, group);
-        let now = self.directory.group(name).cloned();
-        self.forget_references(&Change::Group(name, [old.as_ref(), now.as_ref()]))
-    }
-
-    /// Sets what a service is; `None` if it is gone. True if policies notice.
-    pub fn set_service(&mut self, id: &ServiceId, service: Option<Service>) -> bool {
-        if self.directory.service(id) == service.as_ref() {
-            return false;
-        }
-        let old = self.directory.put_service(id, service);
-        let now = self.directory.service(id).cloned();
-        self.forget_references(&Change::Service(id, [old.as_ref(), now.as_ref()]))
-    }
-
-    /// Whether a rule refers to groups, or to services: who watches these can wait until then.
-    pub fn refers_to(&self) -> References {
-        let peers = self.policies.values().flatten().flat_map(Rule::peers);
-        peers.fold(References::default(), |found, peer| References {
-            groups: found.groups || matches!(peer, Peer::Groups { .. }),
-            services: found.services || matches!(peer, Peer::Services(_)),
-        })
-    }
-
-    /// Sets what a node is; `None` if it is gone.
-    ///
-    /// Only where the configuration asks for it, for nodes' labels or addresses, nodes get identities
-    /// of their own ([`Self::node_identities`]). The labels of the own node are those that
-    /// `nodeSelector` means, whatever the configuration.
-    pub fn set_node(&mut self, name: &str, node: Option<Node>) {
-        let own = node.as_ref().is_some_and(|node| node.own);
-        if own || self.nodes.is_own(name) {
-            self.forget_subject(NumericIdentity::HOST);
-        }
-        let (members, gone) = self.nodes.put(name, node, &self.config);
-        for (identity, member) in members {
-            self.put(identity, member);
-        }
-        for identity in gone {
-            self.remove_identity(identity);
-        }
-    }
-
-    /// Sets the addresses of the API server, of those outside of what the cluster manages: each is
-    /// a prefix of its own then, with the label that the entity `kube-apiserver` means.
-    pub fn set_api_servers(&mut self, addresses: &BTreeSet<std::net::IpAddr>) {
-        let mut relabelled = Vec::new();
-        for address in self.api_servers.difference(addresses) {
-            let prefix = IpNet::from(*address);
-            relabelled.extend(self.cidrs.number(&prefix).map(|number| (prefix, number, false)));
-            self.cidrs.release(&prefix);
-        }
-        for address in addresses.difference(&self.api_servers) {
-            let prefix = IpNet::from(*address);
-            let number = self.cidrs.acquire(prefix);
-            relabelled.extend(number.map(|(number, _)| (prefix, number, true)));
-        }
-        for (prefix, number, serves) in relabelled {
-            let mut labels = cidr::labels(&prefix, self.config.dual_stack);
-            if serves {
-                labels.insert(RESERVED, "kube-apiserver", "");
-            }
-            self.put(number, Member { labels: Arc::new(labels), place: Place::Prefix(prefix) });
-        }
-        self.api_servers.clone_from(addresses);
-    }
-
-    /// The identities of other nodes' addresses, for the ipcache; none without need.
-    pub fn node_identities(&self) -> Vec<(std::net::IpAddr, NumericIdentity)> {
-        self.nodes.identities()
-    }
-
     /// The policy map of an endpoint; `None` if its identity isn't known.
     ///
     /// That of [`NumericIdentity::HOST`] is the policy of this node (`nodeSelector`).
@@ -305,63 +223,9 @@ impl Repository {
         }
     }
 
-    /// The prefixes that local endpoints' rules name, with their identities: for the ipcache, once
-    /// the policy maps know these identities.
-    pub fn prefixes(&self) -> Vec<(IpNet, NumericIdentity)> {
-        self.cidrs.in_use().collect()
-    }
-
-    /// The blocks that local endpoints' rules name, with their identities: what the kernel's table of
-    /// blocks must hold, once the policy maps know these identities ([`crate::blocks`]).
-    pub fn blocks(&self) -> Vec<(IpNet, NumericIdentity)> {
-        self.blocks.in_use().collect()
-    }
-
-    /// The block of an address: that of the longest prefix that holds it.
-    pub fn block(&self, address: std::net::IpAddr) -> Option<NumericIdentity> {
-        self.blocks.holding(address).map(|(_, identity)| identity)
-    }
-
-    /// The identity of an address outside of what the cluster manages: that of the longest prefix
-    /// that holds it, else the world's.
-    pub fn outside(&self, address: std::net::IpAddr) -> NumericIdentity {
-        let world = || crate::selectors::world(&address.into(), self.config.dual_stack);
-        self.cidrs.holding(address).map_or_else(world, |(_, identity)| identity)
-    }
-
-    /// Takes over the identity of a prefix from before the restart, as the ipcache map has it.
-    pub fn restore_prefix(&mut self, prefix: IpNet, identity: NumericIdentity) {
-        if prefix.prefix_len() > 0 && self.cidrs.restore(prefix, identity.0) {
-            self.set_prefix(prefix, identity);
-        }
-    }
-
-    /// Takes over the identity of a block from before the restart, as the table of blocks has it.
-    pub fn restore_block(&mut self, prefix: IpNet, identity: NumericIdentity) {
-        if self.blocks.restore(prefix, identity.0) {
-            self.set_block(prefix, identity);
-        }
-    }
-
-    /// Forgets the prefixes and blocks that no rule names any more: once the ipcache, and the table
-    /// of blocks, don't have them. True if there were any.
-    pub fn retire_prefixes(&mut self) -> bool {
-        let mut gone = self.cidrs.retire();
-        gone.extend(self.blocks.retire());
-        for identity in &gone {
-            self.remove_identity(*identity);
-        }
-        !gone.is_empty()
-    }
-
     /// The labels of an identity, those of prefixes included.
     pub fn labels(&self, identity: NumericIdentity) -> Option<&Arc<Labels>> {
         self.selectors.member(identity).map(|member| &member.labels)
-    }
-
-    /// What a peer stands for: itself, if it refers to nothing.
-    pub(crate) fn resolve(&self, peer: &Peer) -> Vec<Peer> {
-        self.directory.resolve(peer, &self.config)
     }
 
     /// Whether a peer selects an identity.
@@ -409,20 +273,6 @@ impl Repository {
         Some(())
     }
 
-    fn set_prefix(&mut self, prefix: IpNet, identity: NumericIdentity) {
-        if self.selectors.member(identity).is_none() {
-            let labels = Arc::new(cidr::labels(&prefix, self.config.dual_stack));
-            self.insert(identity, Member { labels, place: Place::Prefix(prefix) });
-        }
-    }
-
-    fn set_block(&mut self, prefix: IpNet, identity: NumericIdentity) {
-        if self.selectors.member(identity).is_none() {
-            let labels = Arc::new(Labels::new());
-            self.insert(identity, Member { labels, place: Place::Block(prefix) });
-        }
-    }
-
     fn insert(&mut self, identity: NumericIdentity, member: Member) {
         let selecting = self.selectors.insert(identity, member);
         self.update(identity, &selecting);
@@ -433,15 +283,6 @@ impl Repository {
         for subject in self.subjects.values_mut() {
             subject.update(identity, there, selecting, &self.names, &mut self.origins);
         }
-    }
-
-    fn forget_references(&mut self, change: &Change<'_>) -> bool {
-        let subjects = self.subjects.iter().filter(|(_, subject)| subject.refers(change));
-        let gone: Vec<NumericIdentity> = subjects.map(|(identity, _)| *identity).collect();
-        for identity in &gone {
-            self.forget_subject(*identity);
-        }
-        !gone.is_empty()
     }
 
     fn forget_subjects_of(&mut self, namespace: &str, rules: &[Rule]) {

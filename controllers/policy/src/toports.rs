@@ -25,7 +25,7 @@ impl PortsOf<'_> {
     }
 }
 
-/// The ports that an item means. Without a port an allow means none, and a deny all.
+/// The ports that an item means; an element without ports means none.
 pub(crate) fn read(
     place: Place<'_>,
     direction: Direction,
@@ -44,20 +44,27 @@ pub(crate) fn read(
                     let text = "not enforced yet: nothing is allowed on these ports".to_owned();
                     notes.push(Note { field: format!("{field}.{demand}"), text });
                 } else {
+                    notes.extend(without_ports(&ports, &field, "allowed"));
                     found.extend(ports);
                 }
             }
         }
         PortsOf::Deny(rules) => {
             for (index, rule) in rules.iter().enumerate() {
-                if rule.ports.is_empty() {
-                    return Ok(Ports::Any);
-                }
-                found.extend(ports(place, &rule.ports, &format!("{field}[{index}]"))?);
+                let field = format!("{field}[{index}]");
+                let ports = ports(place, &rule.ports, &field)?;
+                notes.extend(without_ports(&ports, &field, "denied"));
+                found.extend(ports);
             }
         }
     }
     Ok(Ports::Of(found))
+}
+
+/// As with Cilium no port is no packet, which may be a mistake.
+fn without_ports(ports: &[Port], field: &str, done: &str) -> Option<Note> {
+    let text = || format!("no port is given: nothing is {done} by this element");
+    ports.is_empty().then(|| Note { field: format!("{field}.ports"), text: text() })
 }
 
 fn ports(place: Place<'_>, written: &[PortProtocol], field: &str) -> Result<Vec<Port>, Error> {

@@ -193,6 +193,21 @@ fn nodes_by_label_and_by_address() {
     c.0.set_node("n3", None);
     assert_eq!(c.verdict(ECHO, Ingress, n3, 80), NotAllowed);
 
+    // A restart keeps the numbers, in whatever order nodes come, and gives none twice.
+    let spec = json!({"endpointSelector": {}, "egress": [{"toNodes": [{}]}]});
+    let mut again = Cluster::new(config.clone()).with(&config, "CiliumNetworkPolicy", &spec);
+    for (address, number) in
+        [("172.16.0.2", n2), ("172.16.0.9", n3), ("172.16.0.3", n2), ("10.0.0.1", 6)]
+    {
+        again.0.restore_node(address.parse().expect("an address"), NumericIdentity(number));
+    }
+    assert_eq!(again.0.node_identities(), [], "no node has them yet");
+    again.0.set_node("n0", Some(node(false, "a", "172.16.0.4")));
+    again.0.set_node("n2", Some(node(false, "a", "172.16.0.2")));
+    let kept: Vec<u32> =
+        again.0.node_identities().into_iter().map(|(_, number)| number.0).collect();
+    assert_eq!(kept, [n2, n2.max(n3) + 1], "in the order of their addresses");
+
     // S67: address ranges mean nodes where the configuration says so.
     let spec = json!({"endpointSelector": {}, "egress": [{"toCIDR": ["172.16.0.0/24"]}]});
     for cidrs_match_nodes in [true, false] {

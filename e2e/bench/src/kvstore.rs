@@ -1,15 +1,18 @@
 //! The benchmark of the kvstore: how soon another cluster is known, and identities are had.
 //!
-//! A real etcd of one member on loopback, without a rate. In order:
+//! A real etcd of one member on loopback, without a rate, and the ipcache's BPF map, pinned in a file
+//! system of the benchmark's own: that needs root. In order:
 //!
-//! 1. load: a cluster with so many addresses is connected, until all of them are in a table;
-//! 2. update: an address changes, until the table has it, again and again;
+//! 1. load: a cluster with so many addresses is connected, until all of them are in the map;
+//! 2. update: an address changes, until the map has it, again and again;
 //! 3. identities: agents share the making of so many, each under its lock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use cilia_crds::Labels;
 use cilia_identity::Space;
 use cilia_kvstore::allocator::NoMaker;
@@ -17,9 +20,11 @@ use cilia_kvstore::mesh::{Change, Mesh, Settings};
 use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{Capabilities, ClusterConfig, IpIdentityPair, encode, now};
 use cilia_kvstore::{Allocator, keys};
+use cilia_loader::{Config, Datapath, IpCache, MapSizes, NodeConfig, RemoteEndpoint, Table};
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use clap::Args;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -71,7 +76,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let Report { ips, load_seconds, update_p50_ms, update_p99_ms, identities_seconds, .. } = report;
-    println!("{ips} addresses of another cluster  {load_seconds:8.2} s");
+    println!("{ips} addresses to the BPF map       {load_seconds:8.2} s");
     println!("update of one, median             {update_p50_ms:8.2} ms");
     println!("update of one, 99th percentile    {update_p99_ms:8.2} ms");
     let (identities, agents) = (arguments.identities, arguments.agents);
@@ -107,6 +112,8 @@ async fn addresses(arguments: &Arguments, report: &mut Report) -> Result<()> {
     std::fs::create_dir(&directory)?;
     std::fs::copy(etcd.config("root"), directory.join("west"))?;
 
+    let bpf = BpfFs::mount(etcd.folder())?;
+    let map = bpf.ipcache()?;
     let stop = CancellationToken::new();
     let start = Instant::now();
     let (mesh, mut news) = Mesh::new(Settings {
@@ -122,21 +129,12 @@ async fn addresses(arguments: &Arguments, report: &mut Report) -> Result<()> {
         let stop = stop.clone();
         async move { mesh.run(stop).await }
     });
-    let mut table = HashMap::new();
-    let mut take = |changes: Vec<Change>| {
-        for change in changes {
-            if let Change::Ip(prefix, pair) = change {
-                table.insert(prefix, pair.id);
-            }
-        }
-        table.len()
-    };
-    loop {
+    let (mut told, all) = (HashSet::new(), arguments.ips as usize);
+    while told.len() < all {
         let (_, changes) = news.recv().await.context("the mesh has ended")?;
-        if take(changes) >= arguments.ips as usize {
-            break;
-        }
+        told.extend(write(&map, changes)?);
     }
+    ensure!(map.entries()?.len() == all, "the map has other entries");
     report.load_seconds = start.elapsed().as_secs_f64();
     let mut times = Vec::new();
     for n in 0..arguments.updates {
@@ -146,8 +144,9 @@ async fn addresses(arguments: &Arguments, report: &mut Report) -> Result<()> {
         client.put(&keys::ip(net), &encode(&pair), false).await?;
         loop {
             let (_, changes) = news.recv().await.context("the mesh has ended")?;
-            let told = |change: &Change| matches!(change, Change::Ip(prefix, pair) if *prefix == net && pair.id == want);
-            if changes.iter().any(told) {
+            write(&map, changes)?;
+            let key = (net.network(), net.prefix_len());
+            if map.get(&key)?.is_some_and(|entry| entry.identity == want) {
                 break;
             }
         }
@@ -158,6 +157,61 @@ async fn addresses(arguments: &Arguments, report: &mut Report) -> Result<()> {
     (report.update_p50_ms, report.update_p99_ms) = (at(50), at(99));
     stop.cancel();
     Ok(())
+}
+
+/// Writes addresses as the agent does: those of a batch in order, the last word of each. Which they were.
+fn write(map: &Table<IpCache>, changes: Vec<Change>) -> Result<Vec<(IpAddr, u8)>> {
+    let mut pending: BTreeMap<(IpAddr, u8), RemoteEndpoint> = BTreeMap::new();
+    for change in changes {
+        if let Change::Ip(prefix, pair) = change {
+            let entry = RemoteEndpoint { identity: pair.id, tunnel: pair.tunnel(), key: pair.key };
+            pending.insert((prefix.network(), prefix.prefix_len()), entry);
+        }
+    }
+    for (prefix, entry) in &pending {
+        map.upsert(prefix, entry)?;
+    }
+    Ok(pending.into_keys().collect())
+}
+
+/// A BPF file system of the benchmark's own; unmounted with every pin when dropped.
+struct BpfFs(PathBuf);
+
+impl BpfFs {
+    fn mount(under: &Path) -> Result<Self> {
+        let path = under.join("bpf");
+        std::fs::create_dir(&path)?;
+        mount(Some("cilia-bench"), &path, Some("bpf"), MsFlags::empty(), None::<&str>)
+            .context("mount a BPF file system (needs root)")?;
+        Ok(Self(path))
+    }
+
+    /// The map that the agent's programs read, in its full size; all others small.
+    fn ipcache(&self) -> Result<Table<IpCache>> {
+        const FEW: u32 = 1024;
+        let sizes = MapSizes {
+            endpoints: FEW,
+            policy: FEW,
+            policy_stats: FEW,
+            blocks: FEW,
+            conntrack_tcp: FEW,
+            conntrack_any: FEW,
+            services: FEW,
+            fragments: FEW,
+            events_bytes: 1 << 20,
+            ..MapSizes::default()
+        };
+        let node = NodeConfig::default();
+        let config = Config { bpf_root: self.0.clone(), ipv4: true, ipv6: true, sizes, node };
+        Ok(Datapath::load(&config).context("load the datapath")?.ipcache())
+    }
+}
+
+impl Drop for BpfFs {
+    fn drop(&mut self) {
+        // The folder cannot be removed then, and says so.
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
 }
 
 async fn identities(arguments: &Arguments) -> Result<f64> {

@@ -45,6 +45,8 @@ pub(super) struct Agent {
     pub(super) readiness: Readiness,
     pub(super) parts: api::Parts,
     pub(super) token: CancellationToken,
+    /// Policies tell nodes apart (`enable-node-selector-labels`).
+    nodes_apart: bool,
 }
 
 impl Agent {
@@ -56,17 +58,24 @@ impl Agent {
     pub(super) async fn with(bpf: &BpfFs, settings: Settings) -> Self {
         let server = api_server().await;
         make_nodes(&server).await;
-        Self::on(server, bpf, settings)
+        Self::on(server, bpf, settings, false)
+    }
+
+    /// Whose policies tell nodes apart.
+    pub(super) async fn with_nodes_apart(bpf: &BpfFs) -> Self {
+        let server = api_server().await;
+        make_nodes(&server).await;
+        Self::on(server, bpf, Settings::default(), true)
     }
 
     /// Another agent in its place, which has been told of no endpoint yet.
     pub(super) fn replaced(self, bpf: &BpfFs) -> Self {
         self.token.cancel();
-        let Self { server, .. } = self;
-        Self::on(server, bpf, Settings::default())
+        let Self { server, nodes_apart, .. } = self;
+        Self::on(server, bpf, Settings::default(), nodes_apart)
     }
 
-    fn on(server: ApiServer, bpf: &BpfFs, policy_settings: Settings) -> Self {
+    fn on(server: ApiServer, bpf: &BpfFs, policy_settings: Settings, nodes_apart: bool) -> Self {
         let (client, token) = (server.client(), CancellationToken::new());
         let workqueues = Workqueues::register(&Metrics::new("cilium"));
         let readiness = Readiness::new(&["node", GATE, ipcache::GATE]);
@@ -108,6 +117,7 @@ impl Agent {
         let policy = cilia_policy::Config {
             dual_stack: true,
             host_firewall: policy_settings.host,
+            node_selectors: nodes_apart,
             ..cilia_policy::Config::default()
         };
         let parts = api::Parts {
@@ -143,7 +153,7 @@ impl Agent {
         let enforcing =
             enforcer.clone().run(sources, datapath.clone(), readiness.clone(), token.clone());
         tokio::spawn(enforcing);
-        Self { server, datapath, enforcer, readiness, parts, token }
+        Self { server, datapath, enforcer, readiness, parts, token, nodes_apart }
     }
 
     /// Waits until only these gates are closed.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cilia_crds::{CiliumEndpointSlice, CiliumIdentity, NumericIdentity};
+use cilia_crds::{CiliumEndpointSlice, CiliumIdentity, CiliumNode, NumericIdentity};
 use cilia_loader::{EndpointOptions, PolicyKey};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
@@ -261,7 +261,7 @@ fn maps_follow_policies_identities_and_slices() {
 fn a_restart_never_cuts_what_policies_let_through() {
     in_private_node(|| async {
         let bpf = BpfFs::mount();
-        let agent = Agent::start(&bpf).await;
+        let agent = Agent::with_nodes_apart(&bpf).await;
         agent.enforcer.restored();
         agent.enforcer.realize(&web()).await.unwrap();
         let mut pods = slice("a", &[("10.0.1.5", 5000)]);
@@ -271,6 +271,15 @@ fn a_restart_never_cuts_what_policies_let_through() {
         let rules = json!({"endpointSelector": {"matchLabels": {"app": "web"}}, "egress": [
             {"toCIDR": ["198.51.100.0/24"]}, {"toPorts": [{"ports": [{"port": "http"}]}]}]});
         create(&agent.policies(), policy("prefix", &rules)).await;
+        // A node that comes last now, and first when the next agent lists them.
+        let rules = json!({"endpointSelector": {"matchLabels": {"app": "web"}}, "egress": [{"toNodes": [{}]}]});
+        create(&agent.policies(), policy("nodes", &rules)).await;
+        let node = cilia_policy::nodes::SCOPE;
+        agent.is_behind("192.0.2.2", Some((node + 2, None))).await;
+        let first = json!({"metadata": {"name": "a3"}, "spec": {"addresses": [
+            {"type": "InternalIP", "ip": "192.0.2.3"}]}});
+        create::<CiliumNode>(&Api::all(agent.server.client()), first).await;
+        agent.is_behind("192.0.2.3", Some((node + 3, None))).await;
         // A policy closes what it is about, and a mistake in an edit of it doesn't open that.
         let rules = json!({"endpointSelector": {"matchLabels": {"app": "web"}},
             "ingress": [{"fromEndpoints": [{"matchLabels": {"app": "client"}}]}]});
@@ -286,6 +295,9 @@ fn a_restart_never_cuts_what_policies_let_through() {
             HOST,
             (PolicyKey::all(local, true), false),
             (PolicyKey::port(0, true, TCP, 80), false),
+            everything(node + 1, true),
+            everything(node + 2, true),
+            everything(node + 3, true),
         ];
         agent.holds(&want).await;
         agent.is_behind("198.51.100.7", Some((local, None))).await;
@@ -296,6 +308,8 @@ fn a_restart_never_cuts_what_policies_let_through() {
             while !looking.is_cancelled() {
                 let prefix = datapath.ipcache().get(&(ip("198.51.100.0"), 24)).unwrap();
                 assert_eq!(prefix.map(|entry| entry.identity), Some(local));
+                let last = datapath.ipcache().get(&(ip("192.0.2.3"), 32)).unwrap();
+                assert_eq!(last.map(|entry| entry.identity), Some(node + 3));
                 let map = datapath.policy(WEB).unwrap().entries().unwrap();
                 let map: BTreeMap<_, _> = map.into_iter().map(|(k, e)| (k, e.deny)).collect();
                 assert_eq!(map, want.iter().copied().collect());
@@ -311,7 +325,7 @@ fn a_restart_never_cuts_what_policies_let_through() {
         watched.join().unwrap();
 
         // Now that it is known what is needed, what is not needed goes.
-        for name in ["prefix", "edited"] {
+        for name in ["prefix", "edited", "nodes"] {
             agent.policies().delete(name, &DeleteParams::default()).await.unwrap();
         }
         agent.holds(&OPEN).await;

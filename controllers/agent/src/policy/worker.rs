@@ -94,6 +94,7 @@ pub(super) async fn run(
     let (mut policies, unlisted) = feed::policies(&client, kinds, &enforcer.0.config);
     let mut repository = Repository::new(enforcer.0.config.clone());
     restored::prefixes(&mut repository, &datapath);
+    restored::nodes(&mut repository, &datapath);
     restored::blocks(&mut repository, &datapath);
     let audit = restored::audit(&datapath);
     let mut worker = Worker {
@@ -187,7 +188,10 @@ pub(super) async fn run(
 impl Worker {
     /// Whether what is known is all there is.
     fn ready(&self) -> bool {
-        self.unlisted == 0 && self.identities_listed && self.addresses_listed && self.restored
+        // This node is known only after all nodes have been listed.
+        let nodes_listed = self.nodes.values().any(|node| node.own);
+        let cluster_listed = self.identities_listed && self.addresses_listed && nodes_listed;
+        self.unlisted == 0 && cluster_listed && self.restored
     }
 
     fn order(&mut self, order: Order) {

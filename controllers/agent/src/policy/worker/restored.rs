@@ -25,6 +25,14 @@ pub(super) fn prefixes(repository: &mut Repository, datapath: &Datapath) {
     }
 }
 
+/// Numbers of other nodes' addresses outlive the agent in the ipcache map.
+pub(super) fn nodes(repository: &mut Repository, datapath: &Datapath) {
+    // If it can't be read, the prefixes have said so.
+    for ((address, _), entry) in datapath.ipcache().entries().unwrap_or_default() {
+        repository.restore_node(address, NumericIdentity(entry.identity));
+    }
+}
+
 /// Numbers of blocks outlive the agent in the table of blocks.
 pub(super) fn blocks(repository: &mut Repository, datapath: &Datapath) {
     let entries = datapath.blocks().entries().unwrap_or_else(|error| {

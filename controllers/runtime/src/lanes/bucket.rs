@@ -38,7 +38,9 @@ impl Bucket {
         if missing <= ROUNDING {
             Duration::ZERO
         } else if self.per_second > 0.0 {
-            Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(FOREVER)
+            // Added to a moment, and moments have an end: whoever waits may as well look again.
+            let wait = Duration::try_from_secs_f64(missing / self.per_second);
+            wait.map_or(FOREVER, |wait| wait.min(FOREVER))
         } else {
             FOREVER
         }

@@ -59,6 +59,16 @@ async fn fast_at_once_and_standard_after_its_delay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rate_so_small_that_its_waits_have_no_end_is_waited_for() {
+    let (lanes, _) = two_lanes(Some(Rate::new(1e-19, 1.0)));
+    for key in ["1", "2"] {
+        lanes.add(0, key.into());
+    }
+    let both = record(&lanes, 2, true, false);
+    assert!(tokio::time::timeout(Duration::from_hours(3), both).await.is_err(), "it has one token");
+}
+
+#[tokio::test(start_paused = true)]
 async fn writes_keep_the_budget_and_looks_are_free() {
     let (lanes, _) = two_lanes(Some(Rate::new(10.0, 3.0)));
     for key in ["1", "2", "3", "4", "5"] {

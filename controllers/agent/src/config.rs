@@ -6,6 +6,7 @@ mod map_sizes;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cilia_crds::{Labels, NumericIdentity};
 use cilia_identity::{Filter, Space, well_known};
 use cilia_loader::{MapSizes, NodeConfig};
 use cilia_policy::Mode;
@@ -70,7 +71,9 @@ const BUILT: &[&str] = &[
     "enable-non-default-deny-policies",
     "enable-policy",
     "enable-well-known-identities",
+    "fixed-identity-mapping",
     "identity-allocation-mode",
+    "identity-allocation-timeout",
     "identity-change-grace-period",
     "identity-management-mode",
     "ipam",
@@ -219,9 +222,23 @@ fn identities(cluster_id: u32, flags: &Flags) -> Result<identity::Settings, Erro
     Ok(identity::Settings {
         space,
         management,
-        well_known: known.unwrap_or_default(),
+        well_known: known.into_iter().flatten().chain(fixed_identities(flags)?).collect(),
+        timeout: flags.duration("identity-allocation-timeout"),
         grace: flags.duration("identity-change-grace-period"),
     })
+}
+
+/// Numbers that pods have that are labelled with their names (`io.cilium.fixed-identity`).
+fn fixed_identities(flags: &Flags) -> Result<Vec<(NumericIdentity, Labels)>, Error> {
+    let flag = "fixed-identity-mapping";
+    let one = |(number, name): (&String, &String)| {
+        let number = number.parse().ok().filter(|number| identity::FIXED.contains(number));
+        let allowed = "number=name, the numbers from 128 to 255";
+        let number = number.filter(|_| !name.is_empty());
+        let number = number.ok_or_else(|| flags.reject(flag, allowed))?;
+        Ok((NumericIdentity(number), Labels::reserved(name)))
+    };
+    flags.map(flag).iter().map(one).collect()
 }
 
 fn policy(flags: &Flags) -> Result<cilia_policy::Config, Error> {
@@ -329,6 +346,8 @@ mod tests {
             (&["--monitor-aggregation-flags=syn,moon"], "fin, syn, rst, psh, ack, urg"),
             (&["--ipv4-native-routing-cidr=10.0.0.0/33"], "ipv4-native-routing-cidr"),
             (&["--agent-health-port=70000"], "agent-health-port"),
+            (&["--fixed-identity-mapping=127=web"], "the numbers from 128 to 255"),
+            (&["--fixed-identity-mapping=256=web"], "fixed-identity-mapping"),
         ];
         for (args, want) in cases {
             let error = read(args).unwrap_err();

@@ -28,6 +28,11 @@ use grace::Grace;
 /// The annotation by which the operator marks identities that nobody uses.
 const HEARTBEAT: &str = "io.cilium.heartbeat";
 
+/// The label by which a pod asks for one of `fixed-identity-mapping`'s identities: its name.
+const FIXED_IDENTITY: &str = "io.cilium.fixed-identity";
+/// The numbers that `fixed-identity-mapping` may name.
+pub const FIXED: std::ops::RangeInclusive<u32> = 128..=255;
+
 /// Who makes identities (`identity-management-mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Management {
@@ -49,6 +54,8 @@ pub struct Settings {
     pub management: Management,
     /// Numbers that some label sets have in every cluster.
     pub well_known: Vec<(NumericIdentity, Labels)>,
+    /// `identity-allocation-timeout`: how long one attempt to get an identity may take.
+    pub timeout: Duration,
     /// `identity-change-grace-period`: the most that an endpoint waits before it takes on an identity that the
     /// cluster has only just got.
     pub grace: Duration,
@@ -62,6 +69,7 @@ pub struct Identities(Arc<Shared>);
 struct Shared {
     api: Api<CiliumIdentity>,
     management: Management,
+    timeout: Duration,
     /// Where identities are, if not in Kubernetes alone.
     backend: OnceLock<Backend>,
     fixed: Vec<(NumericIdentity, Arc<Labels>)>,
@@ -89,8 +97,8 @@ impl Identities {
     /// No identities yet, but the reserved ones.
     #[cfg(test)]
     pub fn new(client: Client, space: Space, management: Management) -> Self {
-        let (well_known, grace) = (Vec::new(), Duration::ZERO);
-        Self::with_settings(client, Settings { space, management, well_known, grace })
+        let (well_known, grace, timeout) = (Vec::new(), Duration::ZERO, Duration::from_mins(2));
+        Self::with_settings(client, Settings { space, management, well_known, timeout, grace })
     }
 
     /// No identities yet, but those that every cluster has.
@@ -102,6 +110,7 @@ impl Identities {
         Self(Arc::new(Shared {
             api: Api::all(client),
             management: settings.management,
+            timeout: settings.timeout,
             backend: OnceLock::new(),
             fixed: fixed.map(|(number, labels)| (number, Arc::new(labels))).collect(),
             state: Mutex::new(State {
@@ -132,6 +141,16 @@ impl Identities {
     /// The number that stands for these labels now.
     pub fn number(&self, labels: &Labels) -> Option<NumericIdentity> {
         self.fixed(labels).or_else(|| self.state().ledger.index().number(labels))
+    }
+
+    /// The labels that an endpoint has whose pod and namespace have these: those of a fixed identity, where the pod
+    /// names one that there is.
+    pub fn of_endpoint(&self, labels: Labels) -> Labels {
+        let name = labels.iter().find(|(name, _)| name.key == FIXED_IDENTITY);
+        let wanted = name.map(|(_, name)| Labels::reserved(name));
+        let known =
+            |wanted: &Labels| self.fixed(wanted).is_some_and(|number| FIXED.contains(&number.0));
+        wanted.filter(known).unwrap_or(labels)
     }
 
     /// The number that these labels have in every cluster.

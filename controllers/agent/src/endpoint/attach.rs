@@ -293,7 +293,7 @@ impl Lifecycle {
             pod: &facts.labels,
             namespace_labels: &namespace_labels,
         };
-        Ok(labels.identity(&config.filter))
+        Ok(self.0.parts.identities.of_endpoint(labels.identity(&config.filter)))
     }
 
     /// Puts an endpoint's policy into its map.

@@ -80,6 +80,7 @@ fn a_namespace_changes() {
             space: Space::new(0, 255).unwrap(),
             management: Management::Agent,
             well_known: Vec::new(),
+            timeout: LIMIT,
             grace: GRACE,
         };
         let identities = Identities::with_settings(server.client_as("agent"), settings);

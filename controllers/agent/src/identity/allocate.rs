@@ -31,12 +31,17 @@ impl Identities {
         if let Some(number) = self.fixed(labels) {
             return Ok(number);
         }
-        // A hundred pods of one label set ask at once: the first makes it, the others find it.
-        let _turn = self.0.turns.take(labels.clone()).await;
-        match self.0.backend.get() {
-            Some(backend) => self.allocate_in(backend, labels, former).await,
-            None => self.allocate_in_kubernetes(labels, former).await,
-        }
+        let allocated = async {
+            // A hundred pods of one label set ask at once: the first makes it, the others find it.
+            let _turn = self.0.turns.take(labels.clone()).await;
+            match self.0.backend.get() {
+                Some(backend) => self.allocate_in(backend, labels, former).await,
+                None => self.allocate_in_kubernetes(labels, former).await,
+            }
+        };
+        let within = self.0.timeout;
+        let late = |_| Error::Late { labels: labels.canonical(), within };
+        tokio::time::timeout(within, allocated).await.map_err(late)?
     }
 
     pub(super) async fn allocate_in_kubernetes(

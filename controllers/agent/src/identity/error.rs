@@ -39,6 +39,14 @@ pub enum Error {
         /// How many numbers were tried.
         attempts: u32,
     },
+    /// It took too long.
+    #[error("allocate identity of {labels}: not within {within:?} (identity-allocation-timeout)")]
+    Late {
+        /// The label set.
+        labels: String,
+        /// How long it may take.
+        within: std::time::Duration,
+    },
     /// The operator is to make identities, and has not.
     #[error(
         "find identity of {0}: the operator has not made it yet (identity-management-mode is operator)"

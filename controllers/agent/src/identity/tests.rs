@@ -1,16 +1,21 @@
 //! Identities without an API server: what watch events make of them.
 
+use std::time::Duration;
+
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
 use cilia_identity::Space;
 use futures::StreamExt as _;
 use kube::api::ObjectMeta;
 
-use super::{HEARTBEAT, Identities, Management};
+use super::{FIXED_IDENTITY, HEARTBEAT, Identities, Management, Settings};
+
+fn client() -> kube::Client {
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    kube::Client::try_from(config).unwrap()
+}
 
 fn identities() -> Identities {
-    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    let client = kube::Client::try_from(config).unwrap();
-    Identities::new(client, Space::new(0, 255).unwrap(), Management::Agent)
+    Identities::new(client(), Space::new(0, 255).unwrap(), Management::Agent)
 }
 
 fn labels(app: &str) -> Labels {
@@ -65,6 +70,37 @@ async fn reserved_label_sets_need_no_allocation() {
 }
 
 /// Ten agents need a number for each of many label sets at once (`CILIA_LABEL_SETS`, 40 by default).
+fn with(well_known: Vec<(NumericIdentity, Labels)>, timeout: Duration) -> Identities {
+    let (space, management) = (Space::new(0, 255).unwrap(), Management::Operator);
+    let settings = Settings { space, management, well_known, timeout, grace: Duration::ZERO };
+    Identities::with_settings(client(), settings)
+}
+
+#[tokio::test]
+async fn pods_ask_for_fixed_identities_by_name() {
+    let fixed = (NumericIdentity(128), Labels::reserved("store"));
+    let identities = with(vec![fixed.clone()], Duration::from_mins(2));
+    let asks = |name: &str| {
+        let mut labels = labels("web");
+        labels.insert("k8s", FIXED_IDENTITY, name);
+        labels
+    };
+    assert_eq!(identities.of_endpoint(asks("store")), fixed.1);
+    assert_eq!(identities.allocate(&fixed.1).await.unwrap(), fixed.0);
+    // Nobody becomes what only Cilia may be.
+    for name in ["other", "host", "kube-apiserver"] {
+        assert_eq!(identities.of_endpoint(asks(name)), asks(name));
+    }
+    assert_eq!(identities.of_endpoint(labels("web")), labels("web"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_identity_for_ever() {
+    let identities = with(Vec::new(), Duration::from_secs(3));
+    let error = identities.allocate(&labels("web")).await.unwrap_err().to_string();
+    assert!(error.contains("k8s:app=web") && error.contains("not within 3s"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_agree_whoever_was_first() {
     use cilia_runtime::testing::eventually;

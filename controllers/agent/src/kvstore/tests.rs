@@ -174,6 +174,7 @@ async fn in_every_mode_agents_agree_on_one_number_and_both_stores_do() {
                     space: space(),
                     management: Management::Agent,
                     well_known: Vec::new(),
+                    timeout: std::time::Duration::from_mins(2),
                     grace: std::time::Duration::ZERO,
                 },
             );

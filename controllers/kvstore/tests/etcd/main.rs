@@ -2,6 +2,7 @@
 
 mod allocation;
 mod collection;
+mod examples;
 mod faults;
 mod meshing;
 mod mirroring;

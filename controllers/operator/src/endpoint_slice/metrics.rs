@@ -65,6 +65,10 @@ impl Metrics {
             "Time from the first change of a CiliumEndpointSlice until it is looked at",
             metrics.delays.clone(),
         );
+        // An increase is seen only of what has been 0, and the first fatal failure is one to warn of.
+        for sync in [Sync::Success, Sync::Transient, Sync::Fatal] {
+            metrics.syncs(sync);
+        }
         metrics
     }
 
@@ -95,15 +99,42 @@ impl Metrics {
     }
 
     pub(super) fn ended(&self, sync: Sync) {
+        self.syncs(sync).inc();
+    }
+
+    fn syncs(&self, sync: Sync) -> Counter {
         let (outcome, failure) = match sync {
             Sync::Success => ("success", ""),
             Sync::Transient => ("fail", "transient"),
             Sync::Fatal => ("fail", "fatal"),
         };
-        self.syncs.get_or_create(&[("outcome", outcome), ("failure_type", failure)]).inc();
+        self.syncs.get_or_create_owned(&[("outcome", outcome), ("failure_type", failure)])
     }
 }
 
 fn count(number: usize) -> f64 {
     u32::try_from(number).unwrap_or(u32::MAX).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use cilia_runtime::metrics::Metrics as Registry;
+
+    use super::{Metrics, Sync};
+
+    #[test]
+    fn failures_count_from_zero() {
+        let registry = Registry::new("cilium_operator");
+        let metrics = Metrics::register(&registry);
+        let says = |series: &str| {
+            let text = registry.render();
+            let name = format!("cilium_operator_ces_sync_total{{{series}");
+            assert!(text.contains(&name), "{name} is not in\n{text}");
+        };
+        says(r#"outcome="success",failure_type=""} 0"#);
+        says(r#"outcome="fail",failure_type="transient"} 0"#);
+        says(r#"outcome="fail",failure_type="fatal"} 0"#);
+        metrics.ended(Sync::Fatal);
+        says(r#"outcome="fail",failure_type="fatal"} 1"#);
+    }
 }

@@ -118,7 +118,8 @@ impl Reconciler {
         let Some(write) = self.slices().plan(&job.key) else {
             let (mapped, exists) = self.slices().at_rest(&job.key);
             self.metrics.at_rest(mapped, exists, job.lane, job.waited);
-            return Ok(Next::Done);
+            // A conflict before was with somebody who made it right.
+            return self.conflicts.next(&job.key, Ok(()));
         };
         if write.action == Action::Read {
             let apart = Some(&write.slice);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use cilia_runtime::lanes::Rate;
 use cilia_runtime::metrics::{DEFAULT_BUCKETS, Metrics};
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Semaphore;
@@ -20,6 +19,7 @@ use crate::messages::{
     Answer, CompactionRequest, DeleteRequest, DeleteResponse, Done, Header, KeyValue, PutRequest,
     PutResponse, RangeRequest, RangeResponse, TxnResponse,
 };
+use crate::metrics::SyncMetrics;
 use crate::options::Options;
 use crate::txn::{Outcomes, Txn, read_of};
 use crate::watch::Watch;
@@ -53,12 +53,14 @@ pub struct Settings {
     pub lease_ttl: Duration,
     /// How long its locks outlive it.
     pub lock_ttl: Duration,
+    /// The cluster whose etcd it is, for metrics.
+    pub cluster: String,
 }
 
 impl Settings {
     /// With the lifetimes of kvstore.md 4.
     pub fn new(options: Options) -> Self {
-        Self { options, lease_ttl: LEASE_TTL, lock_ttl: LOCK_TTL }
+        Self { options, lease_ttl: LEASE_TTL, lock_ttl: LOCK_TTL, cluster: String::new() }
     }
 }
 
@@ -78,7 +80,8 @@ pub(crate) struct Inner {
     turns: Mutex<HashMap<String, Weak<Turn>>>,
     durations: Family<Labels, Histogram>,
     queued: Family<EventLabels, Histogram>,
-    pub(crate) quorum_errors: Family<[(&'static str, &'static str); 1], Counter>,
+    pub(crate) sync: SyncMetrics,
+    pub(crate) cluster: String,
     pub(crate) stop: CancellationToken,
     _guard: DropGuard,
 }
@@ -86,7 +89,7 @@ pub(crate) struct Inner {
 impl Client {
     /// A client that connects when it is first asked.
     pub fn new(settings: &Settings, metrics: Option<&Metrics>) -> Result<Self, Error> {
-        let Settings { options, lease_ttl, lock_ttl } = settings;
+        let Settings { options, lease_ttl, lock_ttl, cluster } = settings;
         let connection = Arc::new(Connection::new(options)?);
         let qps = if options.bootstrap_qps > 0.0 { options.bootstrap_qps } else { options.qps };
         let stop = CancellationToken::new();
@@ -95,16 +98,13 @@ impl Client {
             Family::new_with_constructor(|| Histogram::new(DEFAULT_BUCKETS));
         let queued: Family<EventLabels, Histogram> =
             Family::new_with_constructor(|| Histogram::new(QUEUE_BUCKETS));
-        let quorum_errors = Family::default();
+        let sync = metrics.map(SyncMetrics::register).unwrap_or_default();
         if let Some(metrics) = metrics {
             let name = "kvstore_operations_duration_seconds";
             let help = "Seconds of operations on the kvstore";
             metrics.register(name, help, durations.clone());
             let help = "Seconds that events of the kvstore waited for their reader";
             metrics.register("kvstore_events_queue_seconds", help, queued.clone());
-            // The encoder appends `_total`.
-            let help = "Quorum errors";
-            metrics.register("kvstore_quorum_errors", help, Family::clone(&quorum_errors));
         }
         Ok(Self(Arc::new(Inner {
             rate: Rate::new(qps, options.qps.max(qps)),
@@ -114,12 +114,18 @@ impl Client {
             turns: Mutex::default(),
             durations,
             queued,
-            quorum_errors,
+            sync,
+            cluster: cluster.clone(),
             _guard: stop.clone().drop_guard(),
             stop,
             options: options.clone(),
             connection,
         })))
+    }
+
+    /// What is counted; for others who read the same cluster or another.
+    pub fn sync_metrics(&self) -> SyncMetrics {
+        self.0.sync.clone()
     }
 
     /// Everything has been listed: from now on the ordinary rate holds.

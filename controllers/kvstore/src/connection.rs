@@ -177,7 +177,7 @@ impl Connection {
             Ok(answer.into_inner())
         };
         if let Ok(answer) = tokio::time::timeout(ANSWER, asked).await {
-            return answer;
+            return answer.map_err(|status| self.explain(index, status));
         }
         self.failed(index);
         Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWER.as_secs())))
@@ -209,6 +209,7 @@ impl Connection {
         match opened {
             Ok(stream) => Ok((index, stream)),
             Err(status) => {
+                let status = self.explain(index, status);
                 if status.code() == Code::Unauthenticated {
                     self.forget_token();
                 } else {
@@ -216,6 +217,24 @@ impl Connection {
                 }
                 Err(status)
             }
+        }
+    }
+
+    /// Says which member it was whose certificate nobody vouches for, and by which file.
+    fn explain(&self, index: usize, status: Status) -> Status {
+        let mut text = status.message().to_owned();
+        let mut cause = std::error::Error::source(&status);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        match &self.endpoints.trusted_ca_file {
+            Some(path) if text.contains("certificate") => {
+                let url = &self.members[index].url;
+                let path = path.display();
+                Status::new(status.code(), format!("{url}: {text} (trusted-ca-file {path})"))
+            }
+            _ => status,
         }
     }
 

@@ -8,7 +8,7 @@ mod import;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cilia_crds::{Labels, NumericIdentity};
@@ -16,6 +16,7 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::SyncMetrics;
 use crate::value::{ClusterService, IpIdentityPair, Node};
 
 /// How often the directory is looked at.
@@ -70,8 +71,10 @@ pub type News = (Arc<str>, Vec<Change>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, shown one by one")]
 pub struct Remote {
-    /// Everything it has to say has been heard.
+    /// Everything it has to say has been heard, and it is connected still.
     pub ready: bool,
+    /// Everything it had to say was heard once.
+    pub synced: bool,
     /// It can be reached.
     pub connected: bool,
     /// Its id; 0 before it is known.
@@ -86,6 +89,8 @@ pub struct Remote {
     pub failures: u64,
     /// When it was lost last, in seconds since 1970.
     pub last_failure: i64,
+    /// How often its services were taken back because it was away for too long.
+    pub revocations: u64,
     /// How many nodes, identities, addresses and services it has.
     pub counts: Counts,
 }
@@ -116,6 +121,7 @@ struct Shared {
     ids: Mutex<HashMap<u32, String>>,
     /// The directory was looked at.
     looked: watch::Sender<bool>,
+    metrics: OnceLock<SyncMetrics>,
 }
 
 impl Mesh {
@@ -128,8 +134,15 @@ impl Mesh {
             remotes: watch::Sender::default(),
             ids: Mutex::default(),
             looked: watch::Sender::new(false),
+            metrics: OnceLock::new(),
         }));
         (mesh, receiver)
+    }
+
+    /// Counts in these from now on.
+    pub fn count_in(&self, metrics: SyncMetrics) {
+        // The first ones stay.
+        let _ = self.0.metrics.set(metrics);
     }
 
     /// Every cluster by its name.
@@ -141,7 +154,7 @@ impl Mesh {
     pub async fn wait_ready(&self, limit: Duration) {
         let ready = async {
             let _ = self.0.looked.subscribe().wait_for(|looked| *looked).await;
-            let all = |remotes: &BTreeMap<String, Remote>| remotes.values().all(|one| one.ready);
+            let all = |remotes: &BTreeMap<String, Remote>| remotes.values().all(|one| one.synced);
             let _ = self.remotes().wait_for(all).await;
         };
         if tokio::time::timeout(limit, ready).await.is_err() {

@@ -7,7 +7,7 @@
 
 mod table;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cilia_runtime::lanes::{Lane, Lanes, Next, Retry, Workqueues};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::client::Client;
+use crate::keys::scope;
 use crate::txn::Txn;
 use crate::watch::{Event, Watch};
 pub use table::Entry;
@@ -36,6 +37,8 @@ struct Shared {
     client: Client,
     table: Mutex<Table>,
     lanes: Lanes<String>,
+    /// What metrics call its keys; all are of one kind.
+    scope: OnceLock<String>,
     /// How many keys are not as they should be.
     pending: watch::Sender<usize>,
     /// How often what is there is read, against writes that nobody saw.
@@ -58,7 +61,8 @@ impl Mirror {
         };
         let lanes = Lanes::new(vec![Lane::new(queue)], retry, None, workqueues);
         let (table, pending) = (Mutex::default(), watch::Sender::new(0));
-        Self(Arc::new(Shared { client, table, lanes, pending, resync }))
+        let scope = OnceLock::new();
+        Self(Arc::new(Shared { client, table, lanes, scope, pending, resync }))
     }
 
     /// The key should have this value, on this process's lease.
@@ -151,7 +155,11 @@ impl Mirror {
     /// Writes until `stop`. To be called once.
     pub async fn run(&self, stop: CancellationToken) {
         let work = self.0.lanes.run(WORKERS, &stop, async |job| {
-            self.reconcile(&job.key).await?;
+            let done = self.reconcile(&job.key).await;
+            if let (Err(_), Some(scope)) = (&done, self.0.scope.get()) {
+                self.0.client.0.sync.failed(scope, &self.0.client.0.cluster);
+            }
+            done?;
             Ok::<_, Error>(Next::Done)
         });
         let mut lost = self.0.client.lost_leases();
@@ -180,6 +188,7 @@ impl Mirror {
     }
 
     fn want(&self, key: String, entry: Option<Entry>) {
+        self.0.scope.get_or_init(|| scope(&key));
         let news = self.table().want(&key, entry);
         if news {
             self.0.lanes.add(0, key);
@@ -256,6 +265,14 @@ impl Mirror {
     fn count(&self) {
         let client = &self.0.client;
         let pending = self.table().pending(|key, lease| client.owns(key, lease));
+        if let Some(scope) = self.0.scope.get() {
+            let inner = &client.0;
+            inner.sync.pending(scope, &inner.cluster, pending);
+            // Once everything has been written it stays so.
+            if pending == 0 {
+                inner.sync.completed(scope, &inner.cluster, "write", true);
+            }
+        }
         self.0.pending.send_if_modified(|known| std::mem::replace(known, pending) != pending);
     }
 

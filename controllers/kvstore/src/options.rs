@@ -23,6 +23,8 @@ const SUPPORTED: &[&str] = &[
 ];
 const QPS: f64 = 20.0;
 const PAGE: i64 = 256;
+/// How often a file that is not there is looked for (kvstore.md 5).
+const FILE_RETRY: Duration = Duration::from_secs(5);
 
 /// How to reach etcd, and how much of it to take.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +106,16 @@ impl Options {
             page: i64::from(whole("etcd.limit", u32::try_from(PAGE).unwrap_or_default())?),
             keep_alive: (time("etcd.keepaliveHeartbeat", 15)?, time("etcd.keepaliveTimeout", 25)?),
         })
+    }
+
+    /// Returns once the file that should name the endpoints is there.
+    pub async fn wait_for_file(&self) {
+        let Source::File(path) = &self.source else { return };
+        while let Ok(false) = path.try_exists() {
+            let path = path.display();
+            tracing::warn!(%path, "etcd.config: no such file yet, looking again in 5 s");
+            tokio::time::sleep(FILE_RETRY).await;
+        }
     }
 
     /// The options of a remote cluster, whose configuration is this file.

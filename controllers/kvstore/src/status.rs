@@ -68,8 +68,7 @@ impl Watchdog {
             errors = if quorum.is_ok() {
                 0
             } else {
-                let labels = [("error", "lock timeout")];
-                self.client.0.quorum_errors.get_or_create(&labels).inc();
+                self.client.0.sync.quorum_error("lock timeout");
                 errors + 1
             };
             let leases = self.client.lease_counts();

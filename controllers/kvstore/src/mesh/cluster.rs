@@ -68,13 +68,14 @@ impl Cluster {
             let session = self.session(&mut connected);
             let Some(ended) = stop.run_until_cancelled(session).await else { break };
             if connected {
+                self.mesh.update(&self.name, |remote| remote.ready = false);
                 (pause, lost) = (FIRST_PAUSE, None);
             }
             let since = *lost.get_or_insert_with(Instant::now);
             if let Err(reason) = ended {
                 tracing::warn!(cluster = %self.name, reason, "cluster lost, will be connected again");
                 self.mesh.update(&self.name, |remote| {
-                    remote.connected = false;
+                    (remote.connected, remote.ready) = (false, false);
                     remote.status = reason;
                     remote.failures += 1;
                     remote.last_failure = k8s_openapi::jiff::Timestamp::now().as_second();
@@ -84,7 +85,9 @@ impl Cluster {
             }
             let ttl = self.mesh.0.settings.cache_ttl;
             if !ttl.is_zero() && since.elapsed() >= ttl {
+                let some = self.counts().services > 0;
                 self.drain(|kind| kind == Kind::Services).await;
+                self.mesh.update(&self.name, |remote| remote.revocations += u64::from(some));
             }
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -121,6 +124,9 @@ impl Cluster {
         });
         let mut heartbeat = client.watch(keys::HEARTBEAT);
         let mut sources = self.sources(&client, &config, layout, &expected, space);
+        for import in &self.imports {
+            self.completed(import.kind, false);
+        }
         let mut waiting = self.imports.len();
         let mut heard = Instant::now();
         loop {
@@ -138,13 +144,14 @@ impl Cluster {
                     Some((kind, events)) => {
                         if events.contains(&Event::Listed) {
                             waiting -= 1;
+                            self.completed(kind, true);
                         }
                         self.tell(kind, events).await;
                         let (counts, ready) = (self.counts(), waiting == 0);
                         self.mesh.update(&self.name, |remote| {
                             remote.counts = counts;
                             if ready {
-                                remote.ready = true;
+                                (remote.ready, remote.synced) = (true, true);
                                 remote.status = "ready".into();
                             }
                         });
@@ -154,13 +161,26 @@ impl Cluster {
             }
             if heard.elapsed() > SILENCE {
                 let seconds = heard.elapsed().as_secs();
-                return Err(format!("quorum check failed: no heartbeat for {seconds} s"));
+                if let Some(metrics) = self.mesh.0.metrics.get() {
+                    metrics.quorum_error("no event received");
+                }
+                return Err(format!(
+                    "quorum check failed: {seconds}s since last heartbeat update has been received"
+                ));
             }
             if client.cluster_id() != self.etcd {
                 let (now, then) = (client.cluster_id(), self.etcd);
                 self.etcd = now;
                 return Err(format!("etcd is another cluster now: {now:x}, not {then:x}"));
             }
+        }
+    }
+
+    /// Whether everything of a kind has been read since it was connected.
+    fn completed(&self, kind: Kind, is: bool) {
+        if let Some(metrics) = self.mesh.0.metrics.get() {
+            let (_, base) = place(kind, Layout { cached: false }, &self.name);
+            metrics.completed(&keys::scope(base), &self.name, "read", is);
         }
     }
 
@@ -208,12 +228,7 @@ impl Cluster {
     ) -> Sources {
         let (sender, sources) = mpsc::channel(super::BATCHES);
         for import in &mut self.imports {
-            let (prefix, base) = match import.kind {
-                Kind::Nodes => (layout.nodes(&self.name), keys::NODES),
-                Kind::Identities => (layout.identities(&self.name), keys::IDENTITIES),
-                Kind::Ips => (layout.ips(&self.name), keys::IPS),
-                Kind::Services => (layout.services(&self.name), keys::SERVICES),
-            };
+            let (prefix, base) = place(import.kind, layout, &self.name);
             import.begin(prefix.clone(), expected.clone(), space);
             let canary = layout.canary(&self.name, base);
             let canary = config.capabilities.synced_canaries.then_some(canary);
@@ -272,6 +287,16 @@ impl Cluster {
             ips: of(Kind::Ips),
             services: of(Kind::Services),
         }
+    }
+}
+
+/// Where a kind lies in the etcd that is read, and in the cluster's own.
+fn place(kind: Kind, layout: Layout, cluster: &str) -> (String, &'static str) {
+    match kind {
+        Kind::Nodes => (layout.nodes(cluster), keys::NODES),
+        Kind::Identities => (layout.identities(cluster), keys::IDENTITIES),
+        Kind::Ips => (layout.ips(cluster), keys::IPS),
+        Kind::Services => (layout.services(cluster), keys::SERVICES),
     }
 }
 

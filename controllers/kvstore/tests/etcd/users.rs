@@ -1,11 +1,13 @@
 //! TLS, and users that may only read.
 
-use cilia_kvstore::testing::Etcd;
+use cilia_kvstore::testing::{Etcd, options};
 use cilia_kvstore::{Client, Error, Settings, keys};
+use cilia_runtime::testing::free_ports;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_name_users_and_users_have_rights() {
     let etcd = Etcd::with(3, true, &[]).await;
+    strangers_are_told(&etcd).await;
     etcd.enable_users().await;
     let root = etcd.client();
     root.put(&keys::node("east", "n1"), b"{}", true).await.unwrap();
@@ -23,4 +25,42 @@ async fn certificates_name_users_and_users_have_rights() {
             "{error}"
         );
     }
+}
+
+/// A dead host among the endpoints does no harm; an authority that did not sign is named by its file.
+async fn strangers_are_told(etcd: &Etcd) {
+    let [dead] = free_ports();
+    let via = etcd.config_via("root", &[dead, etcd.port(0), dead, etcd.port(1)]);
+    for _ in 0..4 {
+        // Each client asks in another order.
+        let client = Client::new(&Settings::new(options(&via)), None).unwrap();
+        client.put("alive", b"1", false).await.unwrap();
+    }
+
+    let wrong = etcd.folder().join("wrong.crt");
+    std::fs::copy(etcd.folder().join("remote.crt"), &wrong).unwrap();
+    let text = std::fs::read_to_string(etcd.config("root")).unwrap();
+    let config = etcd.folder().join("wrong.config");
+    std::fs::write(&config, text.replace("ca.crt", "wrong.crt")).unwrap();
+    let client = Client::new(&Settings::new(options(&config)), None).unwrap();
+    let error = client.get("alive").await.expect_err("nobody vouches for it").to_string();
+    let named = format!("trusted-ca-file {}", wrong.display());
+    assert!(error.contains(&named) && error.contains("certificate"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_comes_late_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("etcd.config");
+    let options = options(&path);
+    let waits = tokio::spawn({
+        let options = options.clone();
+        async move { options.wait_for_file().await }
+    });
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    assert!(!waits.is_finished());
+    std::fs::write(&path, "endpoints: [http://127.0.0.1:1]\n").unwrap();
+    waits.await.unwrap();
+    // The endpoints are those of the file as it is then.
+    assert!(Client::new(&Settings::new(options), None).is_ok());
 }

@@ -90,17 +90,24 @@ fn forward(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Outcome {
         events::trace(skb, s, config, point::TO_OVERLAY, status);
         return encap::send(skb, config, remote, s.src_label);
     }
-    // What a node asked through the tunnel is answered through it: on the way outside, the answer
-    // would be given the address of this node.
-    if s.ct.flags & entry_flags::FROM_TUNNEL != 0
-        && let Some(remote) = remote
+    // On the way outside, a packet would be given the address of this node. What a node asked through the
+    // tunnel is answered through it; and where nodes have policies, they have to be told who asks.
+    if let Some(remote) = remote
         && encap::is_node(remote)
+        && (s.ct.flags & entry_flags::FROM_TUNNEL != 0
+            || (host::is_guarded(config) && is_asked(status)))
     {
         events::trace(skb, s, config, point::TO_OVERLAY, status);
         return encap::send_to_node(skb, s, config);
     }
     events::trace(skb, s, config, point::TO_STACK, status);
     Ok(Verdict::PASS)
+}
+
+/// Whether the sender opened the connection.
+#[inline(always)]
+fn is_asked(status: u32) -> bool {
+    status == conntrack::NEW || status == conntrack::ESTABLISHED
 }
 
 /// Whether the sender may: what conntrack says of the packet, if so.

@@ -1,10 +1,12 @@
 //! The node's own policy: what it guards, what it leaves alone.
 
 use cilia_loader::maps::reason;
-use cilia_loader::{EndpointInfo, Hook, NodeConfig, PolicyKey, RemoteEndpoint};
+use cilia_loader::{EndpointInfo, Hook, NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint};
 
-use crate::bench::{A4, B4, Bench, ID_A, ID_B, PASS, WORLD4, WORLD6, ip};
+use crate::bench::{A4, B4, Bench, ID_A, ID_B, PASS, REDIRECT, WORLD4, WORLD6, ip};
+use crate::cluster::Cluster;
 use crate::packet::{ICMPV6, Packet, TCP, UDP};
+use crate::traffic::{bind_udp, udp};
 
 const NODE4: &str = "192.168.0.1";
 const NODE6: &str = "fd01::1";
@@ -114,4 +116,53 @@ fn pods_here_and_the_node() {
     let forwarded = Packet { sport: 50_001, dport: 81, ..probe };
     assert_eq!(bench.forwarded(Hook::ToContainer, ETH0, &forwarded), Ok(PASS));
     assert_eq!(bench.verdict(&forwarded.reply()), Ok(PASS));
+}
+
+#[test]
+fn what_a_pod_asks_another_node_goes_through_the_tunnel() {
+    let bench = guarded();
+    let node = NodeConfig { overlay_ifindex: ETH0, ..NodeConfig::default() };
+    let ask = Packet::new(TCP, A4, OTHER_NODE);
+    bench.set_node(&node);
+    assert_eq!(bench.verdict(&ask), Ok(PASS), "no node asks who it is");
+    bench.set_node(&NodeConfig { host_endpoint: Some(HOST), ..node });
+    let (opens, goes_on) = (Packet { sport: 50_000, ..ask.clone() }, ask);
+    assert_eq!([bench.verdict(&opens), bench.verdict(&goes_on)], [Ok(REDIRECT); 2]);
+    assert_eq!(
+        bench.verdict(&Packet::new(TCP, A4, WORLD4)),
+        Ok(PASS),
+        "others do not know the tunnel"
+    );
+    // What came outside of it, by a node port, has an answer that this node has to give its address to.
+    let asked = Packet { sport: 50_001, ..Packet::new(TCP, OTHER_NODE, A4) };
+    assert_eq!(bench.forwarded(Hook::ToContainer, ETH0, &asked), Ok(PASS));
+    assert_eq!(bench.verdict(&asked.reply()), Ok(PASS));
+}
+
+#[test]
+fn a_node_knows_which_pod_of_another_node_asks() {
+    for v6 in [false, true] {
+        let cluster = Cluster::over(v6);
+        let [one, two] = &cluster.nodes;
+        let (friend, stranger) = (cluster.pod(0, 10, 300), cluster.pod(0, 11, 301));
+        for pod in [&friend, &stranger] {
+            one.allow_all(pod);
+        }
+        for node in [one, two] {
+            node.datapath.policy(HOST).unwrap();
+            let config = NodeConfig { host_endpoint: Some(HOST), ..node.config.clone() };
+            node.netns.run(|| node.datapath.set_node(&config)).unwrap();
+        }
+        let key = PolicyKey::port(friend.identity, false, UDP, 7000);
+        two.datapath.policy(HOST).unwrap().upsert(&key, &PolicyEntry::default()).unwrap();
+        let server = bind_udp(&two.netns, two.address(), 7000);
+        let [other, client] = [&stranger, &friend].map(|pod| udp(pod, v6, 0));
+        for socket in [&other, &client] {
+            socket.send_to(b"ask", (two.address(), 7000)).unwrap();
+        }
+        let (_, peer) = server.recv_from(&mut [0; 8]).unwrap();
+        assert_eq!(peer, client.local_addr().unwrap(), "the stranger is not heard");
+        server.send_to(b"answer", peer).unwrap();
+        assert_eq!(client.recv_from(&mut [0; 8]).unwrap().0, 6);
+    }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cilia_kvstore::SyncMetrics;
 use cilia_kvstore::mesh::{Change, Mesh, News, Remote, Settings as MeshSettings};
 use cilia_kvstore::value::Node;
 use cilia_runtime::config::Config as Flags;
@@ -78,6 +79,11 @@ impl Clustermesh {
     pub fn new(settings: &Settings) -> (Self, mpsc::Receiver<News>) {
         let (mesh, news) = Mesh::new(settings.mesh.clone());
         (Self { mesh, sync_timeout: settings.sync_timeout }, news)
+    }
+
+    /// Counts in these.
+    pub fn count_in(&self, metrics: SyncMetrics) {
+        self.mesh.count_in(metrics);
     }
 
     /// Every cluster by its name, and how it is.

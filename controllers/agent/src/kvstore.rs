@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use cilia_crds::NumericIdentity;
 use cilia_kvstore::value::{IpIdentityPair, decode};
-use cilia_kvstore::{Allocator, Client, Event, Health, Mirror, Options, Watchdog, keys};
+use cilia_kvstore::{
+    Allocator, Client, Event, Health, Mirror, Options, SyncMetrics, Watchdog, keys,
+};
 use cilia_loader::RemoteEndpoint;
 use cilia_runtime::config::Config as Flags;
 use cilia_runtime::lanes::Workqueues;
@@ -63,6 +65,13 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns once there is a file that says where the kvstore is, if that is how it is said.
+    pub async fn wait_for_file(&self) {
+        if let Some(client) = &self.client {
+            client.options.wait_for_file().await;
+        }
+    }
+
     /// Reads the flags.
     pub fn read(flags: &Flags) -> anyhow::Result<Self> {
         let modes = ["crd", "kvstore", "doublewrite-readkvstore", "doublewrite-readcrd"];
@@ -84,7 +93,9 @@ impl Settings {
         }
         let client = if on {
             let options = Options::parse(flags.map("kvstore-opt"))?;
-            Some(cilia_kvstore::Settings { lease_ttl, ..cilia_kvstore::Settings::new(options) })
+            let cluster = flags.string("cluster-name").to_owned();
+            let settings = cilia_kvstore::Settings::new(options);
+            Some(cilia_kvstore::Settings { lease_ttl, cluster, ..settings })
         } else {
             None
         };
@@ -131,6 +142,11 @@ impl Kvstore {
             settings: settings.clone(),
             client,
         }))
+    }
+
+    /// What is counted of keys, for readers of other clusters.
+    pub fn sync_metrics(&self) -> SyncMetrics {
+        self.client.sync_metrics()
     }
 
     /// Whether the cluster's addresses are read from the kvstore.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use cilia_kvstore::SyncMetrics;
 use cilia_loader::Datapath;
 use cilia_runtime::client;
 use cilia_runtime::config::Config as Flags;
@@ -147,6 +148,7 @@ impl Agent {
         }
         let local = nodes.wait_local().await;
         let space = settings.identities.space;
+        settings.kvstore.wait_for_file().await;
         let kvstore = Kvstore::new(&settings.kvstore, space, &local, &workqueues, &metrics)?;
         if let Some(backend) = kvstore.as_ref().and_then(Kvstore::backend) {
             identities.use_backend(backend);
@@ -199,6 +201,7 @@ impl Agent {
                 nodes: nodes.clone(),
                 services: services.clone(),
             },
+            &metrics,
         );
         self.fill_maps(Maps {
             settings: &settings,
@@ -306,6 +309,7 @@ impl Agent {
         kvstore: Option<Kvstore>,
         endpoints: &Endpoints,
         readers: clustermesh::Readers,
+        metrics: &Metrics,
     ) -> (Option<mpsc::Receiver<Vec<ipcache::Fed>>>, Option<clustermesh::Remotes>) {
         let stop = self.stop.clone();
         let (feed, news) = mpsc::channel(kvstore::BATCHES);
@@ -313,6 +317,12 @@ impl Agent {
         let nodes = readers.nodes.clone();
         let mesh = settings.clustermesh.as_ref().map(|settings| {
             let (mesh, news) = Clustermesh::new(settings);
+            // Registered once, by the own kvstore if there is one.
+            mesh.count_in(
+                kvstore
+                    .as_ref()
+                    .map_or_else(|| SyncMetrics::register(metrics), Kvstore::sync_metrics),
+            );
             self.spawn(
                 "other clusters",
                 mesh.clone().run(readers, feed.clone(), news, stop.clone()),

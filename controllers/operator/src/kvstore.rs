@@ -52,7 +52,8 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
     if !LEASE_TTL.contains(&lease_ttl) {
         return Err(config.reject("kvstore-lease-ttl", "25s to 24h").into());
     }
-    Ok(Settings { lease_ttl, ..Settings::new(options) })
+    let cluster = config.string("cluster-name").to_owned();
+    Ok(Settings { lease_ttl, cluster, ..Settings::new(options) })
 }
 
 /// Looks after the kvstore, on every replica, until `stop`: probes ask whether it can be used.
@@ -83,7 +84,12 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     if !is_on(config) {
         return Ok(());
     }
-    let client = Client::new(&settings(config)?, Some(&context.metrics))?;
+    let settings = settings(config)?;
+    let waits = context.stop.run_until_cancelled(settings.options.wait_for_file());
+    if waits.await.is_none() {
+        return Ok(());
+    }
+    let client = Client::new(&settings, Some(&context.metrics))?;
     let tolerated = config.uint("kvstore-max-consecutive-quorum-errors");
     let watchdog = Watchdog::new(client.clone(), tolerated);
     tokio::join!(

@@ -36,10 +36,10 @@ fn one(name: &str, remote: &Remote) -> Value {
             "sync-canaries": remote.canaries,
         },
         "synced": {
-            "nodes": remote.ready,
-            "endpoints": remote.ready,
-            "identities": remote.ready,
-            "services": remote.ready,
+            "nodes": remote.synced,
+            "endpoints": remote.synced,
+            "identities": remote.synced,
+            "services": remote.synced,
         },
     })
 }
@@ -56,6 +56,7 @@ mod tests {
     fn a_cluster_that_was_lost_says_when_and_why() {
         let ready = Remote {
             ready: true,
+            synced: true,
             connected: true,
             id: 2,
             status: "ready".into(),
@@ -64,6 +65,7 @@ mod tests {
         };
         let lost = Remote {
             connected: false,
+            ready: false,
             status: "no heartbeat".into(),
             failures: 1,
             last_failure: 60,

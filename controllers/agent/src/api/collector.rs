@@ -93,10 +93,16 @@ impl Encoder<'_> {
         self.gauges("cilium_clustermesh_remote_clusters", "Other clusters", &all)?;
         let ready: Shown = |one| i64::from(one.ready && one.connected);
         let failures: Shown = |one| i64::try_from(one.failures).unwrap_or(i64::MAX);
-        let each: [(&str, &str, Shown); 6] = [
+        let revocations: Shown = |one| i64::try_from(one.revocations).unwrap_or(i64::MAX);
+        let each: [(&str, &str, Shown); 7] = [
             ("failures", "How often a cluster was lost", failures),
             ("last_failure_ts", "When, in seconds since 1970", |one| one.last_failure),
             ("readiness_status", "Whether everything was heard of it", ready),
+            (
+                "cache_revocations",
+                "How often its services were given up while it was away",
+                revocations,
+            ),
             ("nodes", "Its nodes", |one| count(one.counts.nodes)),
             ("services", "Its shared services", |one| count(one.counts.services)),
             ("endpoints", "Its addresses", |one| count(one.counts.ips)),

@@ -26,7 +26,7 @@ pub(crate) enum Command {
     },
     /// What becomes of packets from one side to another, which rules make it so, and what to add
     Explain {
-        /// Who sends: NAMESPACE/POD, an identity's number or an address
+        /// Who sends: NAMESPACE/POD, an identity's number or an address; in manifests node/NAME too
         from: String,
         /// Who receives
         to: String,
@@ -75,6 +75,10 @@ pub(crate) async fn run(
             let (port, proto) = parse_port(port)?;
             let told = if let Some(file) = filename {
                 let mut cluster = cluster(&objects(file)?)?;
+                // Policies of nodes are seen from the node that they are about.
+                if let Some(node) = [from, to].iter().find_map(|side| side.strip_prefix("node/")) {
+                    cluster.stand_on(node);
+                }
                 let (from, to) = (party(&cluster, from)?, party(&cluster, to)?);
                 let flow = Flow { from, to, proto, port };
                 let told = cilia_policy::explain(&mut cluster.repository, &flow);
@@ -131,7 +135,8 @@ fn protocol(text: &str) -> anyhow::Result<u8> {
 /// A cluster out of manifests, with the labels that count by default. Without one of its policies the
 /// answers would be wrong, so each must be usable.
 fn cluster(objects: &[Value]) -> anyhow::Result<Manifests> {
-    let config = Config::default();
+    // Nothing that policies may ask for is taken to be switched off.
+    let config = Config { host_firewall: true, node_selectors: true, ..Config::default() };
     let filter = Filter::new::<&str>(&[], None).map_err(|error| anyhow!("{error}"))?;
     let labels = |pod: PodMeta<'_>| {
         let PodMeta { namespace, service_account, labels, namespace_labels } = pod;

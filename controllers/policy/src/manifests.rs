@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::directory::CidrGroup;
 use crate::explain::Party;
 use crate::names::ClusterPorts;
+use crate::nodes::Node;
 use crate::parse::read;
 use crate::repository::Repository;
 use objects::{Addresses, Pod};
@@ -48,8 +49,9 @@ pub struct Manifests {
     pub notes: Vec<(String, String)>,
     /// Pods by `namespace/name`.
     pods: BTreeMap<String, Party>,
-    /// Nodes' addresses.
-    nodes: BTreeMap<String, Vec<IpAddr>>,
+    nodes: BTreeMap<String, Node>,
+    /// The node that it is looked at from.
+    own: Option<String>,
 }
 
 impl Manifests {
@@ -65,6 +67,7 @@ impl Manifests {
             notes: Vec::new(),
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            own: None,
         };
         let objects: Vec<&Value> = objects.iter().flat_map(objects::flat).collect();
         let of = |kinds: &[&str]| -> Vec<&Value> {
@@ -96,8 +99,8 @@ impl Manifests {
         for object in of(&["Node"]) {
             let node = objects::node(object);
             let name = objects::name(object);
-            cluster.nodes.insert(name.to_owned(), node.addresses.iter().copied().collect());
-            cluster.repository.set_node(name, Some(node));
+            cluster.repository.set_node(name, Some(node.clone()));
+            cluster.nodes.insert(name.to_owned(), node);
         }
         for object in &objects {
             cluster.take_policy(object, config);
@@ -150,6 +153,23 @@ impl Manifests {
         }
     }
 
+    /// Looks at the cluster from this node, whose own policies (`nodeSelector`) count then; other nodes'
+    /// policies are not known there. False if there is no such node.
+    pub fn stand_on(&mut self, name: &str) -> bool {
+        if !self.nodes.contains_key(name) {
+            return false;
+        }
+        let before = self.own.replace(name.to_owned());
+        for (one, node) in &mut self.nodes {
+            let own = one == name;
+            if own || before.as_ref() == Some(one) {
+                node.own = own;
+                self.repository.set_node(one, Some(node.clone()));
+            }
+        }
+        true
+    }
+
     /// The names of the pods that there are: `namespace/name`.
     pub fn pods(&self) -> impl Iterator<Item = &str> {
         self.pods.keys().map(String::as_str)
@@ -174,11 +194,10 @@ impl Manifests {
             };
         }
         if let Some(name) = text.strip_prefix("node/") {
-            let addresses =
-                self.nodes.get(name).ok_or_else(|| format!("there is no node {name}"))?;
-            let address = addresses.first().copied();
-            let own = address.map(|address| self.owner(address));
-            return Ok(own.unwrap_or_else(|| identity(NumericIdentity::REMOTE_NODE)));
+            let node = self.nodes.get(name).ok_or_else(|| format!("there is no node {name}"))?;
+            let owner = node.addresses.first().map(|address| self.owner(*address));
+            let host = if node.own { NumericIdentity::HOST } else { NumericIdentity::REMOTE_NODE };
+            return Ok(owner.unwrap_or_else(|| identity(host)));
         }
         let entity = NumericIdentity::RESERVED.iter().find(|(_, name)| *name == text);
         match entity {
@@ -196,10 +215,11 @@ impl Manifests {
         }
         let of_node =
             self.repository.node_identities().into_iter().find(|(one, _)| *one == address);
-        let known = self.nodes.values().flatten().any(|one| *one == address);
-        let identity = of_node
-            .map(|(_, identity)| identity)
-            .or_else(|| known.then_some(NumericIdentity::REMOTE_NODE));
+        let node = self.nodes.values().find(|node| node.addresses.contains(&address));
+        let identity = of_node.map(|(_, identity)| identity).or_else(|| match node?.own {
+            true => Some(NumericIdentity::HOST),
+            false => Some(NumericIdentity::REMOTE_NODE),
+        });
         Party { identity, address: Some(address), ..Party::default() }
     }
 }

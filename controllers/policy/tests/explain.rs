@@ -21,6 +21,10 @@ fn labels(pod: PodMeta<'_>) -> Labels {
 }
 
 fn manifests(policies: &[Value]) -> Manifests {
+    manifests_with(policies, &Config::default())
+}
+
+fn manifests_with(policies: &[Value], config: &Config) -> Manifests {
     let pod = |name: &str, address: &str| {
         json!({"kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": {"app": name}},
             "spec": {"containers": [{"ports": [{"name": "http", "containerPort": 8080}]}]}, "status": {"podIP": address}})
@@ -31,7 +35,7 @@ fn manifests(policies: &[Value]) -> Manifests {
         json!({"kind": "List", "items": [pod("web", "10.0.0.1"), pod("cart", "10.0.0.2"), deployment]}),
     ];
     objects.extend(policies.iter().cloned());
-    Manifests::read(&objects, &Config::default(), &labels)
+    Manifests::read(&objects, config, &labels)
 }
 
 fn policy(name: &str, spec: &Value) -> Value {
@@ -88,6 +92,56 @@ fn names_the_rules_and_what_to_add() {
     let cut = cuts(&mut before.repository, &mut denied.repository, &flows);
     assert_eq!(cut.iter().map(|one| one.flow).collect::<Vec<_>>(), [0, 2], "{cut:#?}");
     assert!(before.party("shop/nobody").expect_err("nobody").contains("is not a pod"));
+}
+
+#[test]
+fn manifests_have_nodes_tiers_and_blocks_of_addresses() {
+    let node = |name: &str, role: &str, address: &str| {
+        json!({"kind": "Node", "metadata": {"name": name, "labels": {"role": role}},
+            "status": {"addresses": [{"type": "InternalIP", "address": address}]}})
+    };
+    let host = json!({"kind": "CiliumClusterwideNetworkPolicy", "metadata": {"name": "edge"}, "spec": {
+        "nodeSelector": {"matchLabels": {"role": "edge"}},
+        "ingress": [{"fromEntities": ["cluster"], "toPorts": [{"ports": [{"port": "22", "protocol": "TCP"}]}]}]}});
+    let tier = |priority: i32, action: &str, peer: Value| {
+        json!({"kind": "ClusterNetworkPolicy", "metadata": {"name": format!("t{priority}")}, "spec": {
+            "tier": "Admin", "priority": priority,
+            "subject": {"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "web"}}}},
+            "ingress": [{"action": action, "from": [peer]}]}})
+    };
+    let pods = |app: &str| json!({"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": app}}}});
+    let block = json!({"kind": "NetworkPolicy", "metadata": {"name": "db", "namespace": "shop"}, "spec": {
+        "podSelector": {"matchLabels": {"app": "db"}},
+        "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/24", "except": ["10.0.0.2/32"]}}]}]}});
+    let objects = [
+        node("n1", "edge", "172.16.0.1"),
+        node("n2", "inner", "172.16.0.2"),
+        host,
+        tier(1, "Accept", pods("cart")),
+        tier(2, "Deny", json!({"namespaces": {}})),
+        block,
+    ];
+    let mut cluster =
+        manifests_with(&objects, &Config { host_firewall: true, ..Config::default() });
+    assert_eq!(cluster.faults, []);
+    assert!(cluster.stand_on("n2") && cluster.stand_on("n1") && !cluster.stand_on("n3"));
+    for (from, to, port, allowed) in [
+        ("shop/web", "node/n1", 22, true),
+        ("shop/web", "node/n1", 23, false),
+        ("192.0.2.1", "node/n1", 22, false),
+        ("node/n2", "172.16.0.1", 22, true),
+        ("shop/web", "node/n2", 23, true),
+        ("shop/cart", "shop/web", 80, true),
+        ("shop/db", "shop/web", 80, false),
+        ("192.0.2.1", "shop/web", 80, true),
+        ("shop/web", "shop/db", 80, true),
+        ("shop/cart", "shop/db", 80, false),
+        ("192.0.2.1", "shop/db", 80, false),
+    ] {
+        let asked = flow(&cluster, from, to, port);
+        let told = explain(&mut cluster.repository, &asked);
+        assert_eq!(told.allowed, allowed, "{from} to {to}:{port}: {told}");
+    }
 }
 
 #[test]

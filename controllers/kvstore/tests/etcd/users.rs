@@ -57,7 +57,7 @@ async fn a_configuration_that_comes_late_is_waited_for() {
         let options = options.clone();
         async move { options.wait_for_file().await }
     });
-    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    tokio::time::advance(std::time::Duration::from_mins(1)).await;
     assert!(!waits.is_finished());
     std::fs::write(&path, "endpoints: [http://127.0.0.1:1]\n").unwrap();
     waits.await.unwrap();

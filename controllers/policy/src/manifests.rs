@@ -216,10 +216,13 @@ impl Manifests {
         let of_node =
             self.repository.node_identities().into_iter().find(|(one, _)| *one == address);
         let node = self.nodes.values().find(|node| node.addresses.contains(&address));
-        let identity = of_node.map(|(_, identity)| identity).or_else(|| match node?.own {
-            true => Some(NumericIdentity::HOST),
-            false => Some(NumericIdentity::REMOTE_NODE),
-        });
+        let of_other =
+            node.map(
+                |node| {
+                    if node.own { NumericIdentity::HOST } else { NumericIdentity::REMOTE_NODE }
+                },
+            );
+        let identity = of_node.map(|(_, identity)| identity).or(of_other);
         Party { identity, address: Some(address), ..Party::default() }
     }
 }

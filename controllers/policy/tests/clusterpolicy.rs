@@ -181,6 +181,23 @@ fn networks_mean_pods_too() {
 }
 
 #[test]
+fn whom_a_pass_exempts_is_not_asked_about_networks() {
+    // What the API advises against a deny of networks that would mean pods too.
+    let pass = rule("Pass", "to", json!({"namespaces": {}}));
+    let deny = rule("Deny", "to", json!({"networks": ["0.0.0.0/0"]}));
+    let mut s =
+        school().with(policy("admin", "Admin", 10, "gryffindor", json!({"egress": [pass, deny]})));
+    assert!(s.tcp(GRYFFINDOR, Egress, HUFFLEPUFF));
+    assert!(!s.outside(GRYFFINDOR, "192.0.2.1"));
+    // The next tier has the say, about pods by their labels as well as by their addresses.
+    let accept = rule("Accept", "to", house("slytherin"));
+    let close = rule("Deny", "to", json!({"namespaces": {}}));
+    s.set(policy("default", "Baseline", 10, "gryffindor", json!({"egress": [accept, close]})));
+    assert_eq!([HUFFLEPUFF, SLYTHERIN].map(|peer| s.tcp(GRYFFINDOR, Egress, peer)), [false, true]);
+    assert!(!s.outside(GRYFFINDOR, "192.0.2.1"));
+}
+
+#[test]
 fn what_cannot_be_read_fails_closed() {
     let domain = json!({"domainNames": ["example.org"]});
     let later = json!({"ofALaterVersion": {}});

@@ -47,6 +47,15 @@ churn: images ## Have 2,000 pods come and go on five nodes: nothing may be left,
 mesh: images ## Have two clusters read each other, and change the modes of identities under traffic (3 minutes)
 	@hack/mesh
 
+.PHONY: pools
+pools: images ## Give pods addresses out of pools on a cluster of their own (ipam.mode=multi-pool): one minute
+	@CILIA_E2E_VALUES="ipam.mode=multi-pool \
+		ipam.operator.autoCreateCiliumPodIPPools.default.ipv4.cidrs[0]=10.10.0.0/16 \
+		ipam.operator.autoCreateCiliumPodIPPools.default.ipv4.maskSize=27 \
+		ipam.operator.autoCreateCiliumPodIPPools.default.ipv6.cidrs[0]=fd00:10::/104 \
+		ipam.operator.autoCreateCiliumPodIPPools.default.ipv6.maskSize=123" \
+		cargo test -p cilia-e2e --test main_job -- reach pools
+
 .PHONY: lint
 lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files
 	@hack/lint

@@ -16,6 +16,7 @@ mod crowd;
 mod installed;
 mod operator_restart;
 mod policy;
+mod pools;
 mod reach;
 
 /// Names of scenarios and the functions that perform them, in the order in which they run.
@@ -41,6 +42,7 @@ async fn main() -> ExitCode {
         conformance::kubernetes_finds_its_policies_enforced,
         crowd::a_hundred_pods_come_and_go,
         churn::nothing_is_left_and_nothing_lost,
+        pools::ranges_follow_the_pods,
         agent_restart::a_killed_agent_loses_no_packet,
         agent_restart::a_restart_at_rest_writes_nothing,
         operator_restart::another_leads_after_a_clean_stop,

@@ -78,7 +78,7 @@ impl Load {
 
     /// Creates pods of new label sets, one after the other; by app, the moment before each request.
     ///
-    /// The first pod in a namespace for half a minute waits up to 100 ms for the API server's LimitRanger, which
+    /// The first pod in a namespace for half a minute waits up to 100 ms for the API server's `LimitRanger`, which
     /// lists the namespace's limits meanwhile. That is no operator's, so each namespace has had a dry run before.
     pub(super) async fn new_sets(&self, count: usize) -> Result<HashMap<String, Instant>> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };

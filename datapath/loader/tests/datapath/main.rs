@@ -9,6 +9,7 @@ mod classifiers;
 mod cluster;
 mod forgeries;
 mod forwarding;
+mod frontends;
 mod heads;
 mod host;
 mod loading;

@@ -97,7 +97,8 @@ fn names_the_rules_and_what_to_add() {
 #[test]
 fn manifests_have_nodes_tiers_and_blocks_of_addresses() {
     let node = |name: &str, role: &str, address: &str| {
-        json!({"kind": "Node", "metadata": {"name": name, "labels": {"role": role}},
+        let labels = json!({"role": role, "kubernetes.io/hostname": name});
+        json!({"kind": "Node", "metadata": {"name": name, "labels": labels},
             "status": {"addresses": [{"type": "InternalIP", "address": address}]}})
     };
     let host = json!({"kind": "CiliumClusterwideNetworkPolicy", "metadata": {"name": "edge"}, "spec": {
@@ -142,6 +143,11 @@ fn manifests_have_nodes_tiers_and_blocks_of_addresses() {
         let told = explain(&mut cluster.repository, &asked);
         assert_eq!(told.allowed, allowed, "{from} to {to}:{port}: {told}");
     }
+    // A rule for all nodes would close the others.
+    let asked = flow(&cluster, "shop/web", "node/n1", 23);
+    let told = explain(&mut cluster.repository, &asked).to_string();
+    let own = r#"{"nodeSelector":{"matchLabels":{"kubernetes.io/hostname":"n1"}}"#;
+    assert!(told.contains(own) || told.contains(&own[1..]), "{told}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use crate::rule::{
 };
 use crate::selector::{CLUSTER, K8S, NAMESPACE, NAMESPACE_LABELS, RESERVED, Requirement};
 
+/// The label by which a node is told from others.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 /// At most so many rules that would have allowed are told.
 const MOST_NEAR: usize = 5;
 
@@ -227,7 +229,11 @@ impl Question<'_> {
     /// The rule that would let the flow pass.
     fn spec(&self, identity: NumericIdentity, labels: &Labels) -> Value {
         let host = identity == NumericIdentity::HOST;
-        let own = if host { json!({}) } else { own_selector(labels) };
+        let own = if host {
+            node_selector(self.repository.own_node_labels())
+        } else {
+            own_selector(labels)
+        };
         let (side, section) = match self.direction {
             Direction::Ingress => ("from", "ingress"),
             Direction::Egress => ("to", "egress"),
@@ -281,6 +287,14 @@ fn own_selector(labels: &Labels) -> Value {
     let given: serde_json::Map<String, Value> =
         given.map(|(label, value)| (label.key.clone(), json!(value))).collect();
     json!({"matchLabels": given})
+}
+
+/// A selector of this node alone: a rule for others, too, would deny them whatever it does not allow.
+fn node_selector(labels: &Labels) -> Value {
+    match labels.get(K8S, HOSTNAME) {
+        Some(name) => json!({"matchLabels": {HOSTNAME: name}}),
+        None => own_selector(labels),
+    }
 }
 
 fn is_icmp(proto: u8) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cilia_crds::NumericIdentity;
+use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 
 use crate::cidr;
@@ -95,6 +95,11 @@ impl Repository {
             self.put(number, Member { labels: Arc::new(labels), place: Place::Prefix(prefix) });
         }
         self.api_servers.clone_from(addresses);
+    }
+
+    /// The labels of the own node, as `nodeSelector` sees them.
+    pub(crate) fn own_node_labels(&self) -> &Labels {
+        self.nodes.own_labels()
     }
 
     /// The identities of other nodes' addresses, for the ipcache; none without need.

@@ -1,4 +1,4 @@
-//! The numeric space of security identities (operator.md 5.1).
+//! The numeric space of security identities.
 
 use std::fmt;
 

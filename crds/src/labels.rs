@@ -34,7 +34,7 @@ pub struct Labels(Vec<(Arc<LabelKey>, Arc<str>)>);
 
 /// Where a label comes from and what it is called.
 ///
-/// The key is compared first: the canonical order of a label set is by key (operator.md 5.4).
+/// The key is compared first: the canonical order of a label set is by key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelKey {
     /// The label's name, such as `app`.

@@ -1,7 +1,7 @@
 //! The rules of `CiliumNetworkPolicy` and `CiliumClusterwideNetworkPolicy`.
 //!
 //! Lists of peers are `Option<Vec<_>>`: an absent list leaves the peers open, an empty one
-//! selects nobody (policy.md 3).
+//! selects nobody.
 
 pub mod egress;
 pub mod icmp;

@@ -1,6 +1,6 @@
 //! Decides how often connections that are over are taken out of the datapath's tables, and does it.
 //!
-//! The more there was to take out, the sooner the next time comes (datapath.md 6).
+//! The more there was to take out, the sooner the next time comes.
 
 use std::sync::Arc;
 use std::time::Duration;

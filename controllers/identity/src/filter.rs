@@ -1,4 +1,4 @@
-//! Decides which labels count for a security identity (operator.md 5.3).
+//! Decides which labels count for a security identity.
 
 use cilia_crds::{LabelKey, Labels};
 

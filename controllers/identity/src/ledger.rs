@@ -1,4 +1,4 @@
-//! Decides what an agent does to have a number for a label set (operator.md 5.5).
+//! Decides what an agent does to have a number for a label set.
 //!
 //! [`Ledger::next`] says one step; the agent does it, tells what came of it, and asks again. What others do
 //! meanwhile is told in any order and as often as one likes, and the answer is right for what is known by then:

@@ -1,5 +1,5 @@
 //! Decides which `CiliumIdentity` stands for each pod's labels, and what to write about it, where the operator
-//! makes identities (operator.md 6).
+//! makes identities.
 //!
 //! Level-triggered: pods, identities and their users are told as they are now, in any order and as often as
 //! one likes; [`Managed::plan`] then says what one identity needs. Nothing is to be asked before everything

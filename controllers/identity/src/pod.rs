@@ -1,4 +1,4 @@
-//! Decides which labels a pod has as far as security is concerned (operator.md 5.2).
+//! Decides which labels a pod has as far as security is concerned.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Decides which numbers a cluster may give to its identities (operator.md 5.1).
+//! Decides which numbers a cluster may give to its identities.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! Decides out of which pool a pod gets its address (crds.md 9).
+//! Decides out of which pool a pod gets its address.
 //!
 //! The first that says something counts: the pod's annotations, its namespace's, the pools whose selectors
 //! match it, and last the default pool.

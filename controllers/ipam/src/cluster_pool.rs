@@ -1,4 +1,4 @@
-//! Decides which CIDRs of the cluster's pool each node has (operator.md 11).
+//! Decides which CIDRs of the cluster's pool each node has.
 //!
 //! Level-triggered: [`ClusterPool::upsert`] is asked about a node as it is now, as often as one
 //! likes. Until [`ClusterPool::resync`] says that every node has been seen, CIDRs that nodes have

@@ -1,7 +1,7 @@
 //! Decides how many addresses of a pool a node asks for.
 
 /// How many addresses to ask for when `taken` are in use or waited for: so many that between one and
-/// two times `pre_allocation` are left (operator.md 12.2); without pre-allocation just those.
+/// two times `pre_allocation` are left; without pre-allocation just those.
 pub fn demand(taken: u32, pre_allocation: u32) -> u32 {
     if pre_allocation == 0 {
         return taken;

@@ -1,4 +1,4 @@
-//! Decides which ranges of which pool each node has (operator.md 12).
+//! Decides which ranges of which pool each node has.
 //!
 //! Level-triggered: [`MultiPool::upsert`] is asked about a node as it is now, and answers with what
 //! its object should say. A range has one owner at any moment, whatever pool it comes from:

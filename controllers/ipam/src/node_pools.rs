@@ -1,5 +1,5 @@
 //! Decides what a node asks of each pool, which of its ranges it gives back, and which address a pod
-//! gets out of them (operator.md 12.2).
+//! gets out of them.
 //!
 //! * A range is given back when nobody has an address of it and the others are enough. From that
 //!   decision on it is not used until the object has another version: the write, which names the version,

@@ -1,5 +1,5 @@
 //! Decides which addresses of a node's list pods may get, and what the agent answers when one is wanted
-//! back (mode crd; crds.md 8).
+//! back (mode crd).
 //!
 //! An address that is marked is not given out until the object says that it stays.
 

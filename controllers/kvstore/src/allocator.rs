@@ -1,4 +1,4 @@
-//! Gives every label set one number, however many agents ask at once (kvstore.md 7).
+//! Gives every label set one number, however many agents ask at once.
 //!
 //! A number exists by its master key `id/<number>` -> labels, and is used by an agent through
 //! `value/<labels>/<node>` -> number. Both are written in one transaction, so that neither is ever

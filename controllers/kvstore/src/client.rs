@@ -37,7 +37,7 @@ const LEASE_TTL: Duration = Duration::from_mins(15);
 
 type Labels = [(&'static str, String); 4];
 type EventLabels = [(&'static str, String); 2];
-/// Seconds that events wait for their reader (metrics.md 2.12).
+/// Seconds that events wait for their reader.
 const QUEUE_BUCKETS: [f64; 11] =
     [0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
 type Turn = tokio::sync::Mutex<()>;
@@ -58,7 +58,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With the lifetimes of kvstore.md 4.
+    /// With Cilium's lifetimes.
     pub fn new(options: Options) -> Self {
         Self { options, lease_ttl: LEASE_TTL, lock_ttl: LOCK_TTL, cluster: String::new() }
     }

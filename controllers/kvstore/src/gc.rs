@@ -1,4 +1,4 @@
-//! Decides which identities and locks of the kvstore nobody needs (kvstore.md 7.4, 7.5), and
+//! Decides which identities and locks of the kvstore nobody needs, and
 //! deletes them if that is still so then.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! The names of all keys (kvstore.md 1): made here, and read here.
+//! The names of all keys: made here, and read here.
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! The etcd mirror: what of the cluster lies in the kvstore, under which keys, and who keeps it right.
 //!
-//! [`keys`] and [`value`] are the contract with every other reader and writer (kvstore.md), and pure.
+//! [`keys`] and [`value`] are the contract with every other reader and writer, and pure.
 //! A [`Client`] reads, writes, locks and watches; what a process owns hangs on its leases. On it
 //! stand three parts: [`Mirror`] keeps keys equal to a table of desired ones, [`Allocator`] gives
 //! label sets their numbers, and [`mesh`] reads other clusters.

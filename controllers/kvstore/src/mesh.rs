@@ -1,4 +1,4 @@
-//! Reads other clusters: one file for each in a directory, one etcd behind each file (kvstore.md 9).
+//! Reads other clusters: one file for each in a directory, one etcd behind each file.
 //!
 //! The directory is looked at every two seconds; a cluster whose file changes is connected anew, one
 //! whose file goes is drained: everything that it told is reported as gone.

@@ -1,4 +1,4 @@
-//! What is counted of keys that are kept the same here and in a kvstore (metrics.md 2.12).
+//! What is counted of keys that are kept the same here and in a kvstore.
 
 use cilia_runtime::metrics::Metrics;
 use prometheus_client::metrics::counter::Counter;

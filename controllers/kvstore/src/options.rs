@@ -1,4 +1,4 @@
-//! What `kvstore-opt` and the etcd client's YAML file say (kvstore.md 5).
+//! What `kvstore-opt` and the etcd client's YAML file say.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const SUPPORTED: &[&str] = &[
 ];
 const QPS: f64 = 20.0;
 const PAGE: i64 = 256;
-/// How often a file that is not there is looked for (kvstore.md 5).
+/// How often a file that is not there is looked for.
 const FILE_RETRY: Duration = Duration::from_secs(5);
 
 /// How to reach etcd, and how much of it to take.

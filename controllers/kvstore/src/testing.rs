@@ -274,7 +274,7 @@ impl Etcd {
         self.run_method("/etcdserverpb.Maintenance/Alarm", &alarm).await;
     }
 
-    /// Makes the users of kvstore.md 9.3, and lets nobody else in.
+    /// Makes the users that a cluster mesh has, and lets nobody else in.
     ///
     /// # Panics
     /// If that is not possible.

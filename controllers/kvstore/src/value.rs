@@ -1,4 +1,4 @@
-//! The values of all keys (kvstore.md 2), as they are written byte for byte and read leniently.
+//! The values of all keys, as they are written byte for byte and read leniently.
 //!
 //! A reader ignores fields that it does not know and takes what is missing as empty; a value that
 //! contradicts its key, or claims to be another cluster's, is refused: see each `check`.

@@ -1,4 +1,4 @@
-//! Decides whether the command line asks for something else than to run, and answers it (operator.md 16.2).
+//! Decides whether the command line asks for something else than to run, and answers it.
 
 mod client;
 mod cmdref;

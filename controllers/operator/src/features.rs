@@ -1,4 +1,4 @@
-//! Says which of Cilium's operator features are on: those that are built, and switched on (metrics.md 3.7).
+//! Says which of Cilium's operator features are on: those that are built, and switched on.
 
 use cilia_runtime::config::Config;
 use cilia_runtime::metrics::Metrics;

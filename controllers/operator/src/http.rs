@@ -1,4 +1,4 @@
-//! Answers probes, scrapes and the operator's small API (operator.md 16.1).
+//! Answers probes, scrapes and the operator's small API.
 
 mod access;
 mod samples;

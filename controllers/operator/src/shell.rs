@@ -1,4 +1,4 @@
-//! Answers commands on a unix socket, a line each (operator.md 16.2): a look into a running operator.
+//! Answers commands on a unix socket, a line each: a look into a running operator.
 //!
 //! The answer to a line ends with a line that is [`END`]. A line that begins with `#` is a comment.
 

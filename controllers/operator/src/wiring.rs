@@ -41,7 +41,7 @@ pub(crate) struct Context {
     pub(crate) slices: Client,
     /// All settings.
     pub(crate) config: Arc<Config>,
-    /// Where the duty registers its metrics, by the names of metrics.md without `cilium_operator_`.
+    /// Where the duty registers its metrics, by Cilium's names without `cilium_operator_`.
     pub(crate) metrics: Metrics,
     /// The `workqueue_*` metrics, for the duty's lanes.
     pub(crate) workqueues: Workqueues,

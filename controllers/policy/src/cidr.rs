@@ -1,4 +1,4 @@
-//! Gives prefixes that rules name an identity of this node (scope 0x01, policy.md 6).
+//! Gives prefixes that rules name an identity of this node (scope 0x01).
 //!
 //! Each prefix that a local endpoint's rules name, the excepted ones too, has a number of its own;
 //! an address belongs to the longest prefix that holds it. So a set of numbers says any union and

@@ -1,4 +1,4 @@
-//! Reads `CiliumNetworkPolicy` and `CiliumClusterwideNetworkPolicy`: validation (policy.md 3) and
+//! Reads `CiliumNetworkPolicy` and `CiliumClusterwideNetworkPolicy`: validation and
 //! the rules that follow.
 //!
 //! What is understood but not built yet is noted, and closed: an allow allows nothing through it,

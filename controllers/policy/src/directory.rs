@@ -1,5 +1,5 @@
 //! Decides what a policy's references stand for: the prefixes of `CiliumCIDRGroup`s and the
-//! backends of services (policy.md 6 and 7).
+//! backends of services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

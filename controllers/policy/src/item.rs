@@ -39,7 +39,7 @@ pub(crate) fn read(
         reader.note("authentication", "not enforced yet: nothing is allowed by this item");
         peers = Some(Peers::Of(Vec::new()));
     }
-    // An item that names neither peers nor ports selects nothing (policy.md 2).
+    // An item that names neither peers nor ports selects nothing.
     if let Some((peers, ports)) = match (peers, ports) {
         (None, None) => None,
         (peers, ports) => Some((peers.unwrap_or(Peers::Any), ports.unwrap_or(Ports::Any))),
@@ -175,7 +175,7 @@ impl Reader<'_, '_> {
         self.notes.push(Note { field, text: format!("not enforced yet: {then}") });
     }
 
-    /// Nodes with such labels, but never the own one (policy.md 4).
+    /// Nodes with such labels, but never the own one.
     fn nodes(&self, mut requirements: Vec<Requirement>) -> Peer {
         let config = self.place.scope.config;
         let names = requirements.iter().any(|requirement| requirement.key.is_k8s(CLUSTER));
@@ -262,7 +262,7 @@ impl Reader<'_, '_> {
         Ok(Peer::Cidr { prefix, except })
     }
 
-    /// The identities of an entity (policy.md 5).
+    /// The identities of an entity.
     fn entity(&self, entity: Entity) -> Vec<Peer> {
         let names: &[&str] = match entity {
             Entity::All => &[],

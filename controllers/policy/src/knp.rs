@@ -91,7 +91,7 @@ impl Place<'_> {
         Ok(Item { field: field.into(), action: Action::Allow, peers, ports })
     }
 
-    /// Who is meant; an address range alone means addresses only (policy.md 4, weakness).
+    /// Who is meant; an address range alone means addresses only.
     fn peer(self, peer: &NetworkPolicyPeer, field: &str) -> Result<Option<Peer>, Error> {
         if let Some(block) = &peer.ip_block {
             return ip_block(block, &format!("{field}.ipBlock")).map(Some);

@@ -140,7 +140,7 @@ impl EndpointPolicy {
         difference
     }
 
-    /// The verdict for a packet, by the kernel's lookups (datapath.md 4); of a peer whose address
+    /// The verdict for a packet, by the kernel's lookups; of a peer whose address
     /// is in no block.
     ///
     /// `port` is the receiver's port, or the type of an ICMP message.
@@ -179,7 +179,7 @@ impl EndpointPolicy {
 }
 
 impl DirectionPolicy {
-    /// One of the kernel's lookups: by an identity and for everybody (datapath.md 4).
+    /// One of the kernel's lookups: by an identity and for everybody.
     fn lookup(&self, identity: u32, everybody: u32, packet: L4) -> Option<Entry> {
         let find = |identity| self.columns.get(identity).and_then(|column| column.longest(packet));
         match (find(identity), find(everybody)) {

@@ -65,7 +65,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What `rules`, all of which select the subject, say about a direction (policy.md 2).
+    /// What `rules`, all of which select the subject, say about a direction.
     pub(crate) fn new(
         context: Context<'_>,
         whose: Whose<'_>,

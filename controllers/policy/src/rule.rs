@@ -1,6 +1,6 @@
 //! What every kind of policy becomes: a rule with a subject and, per direction, allows and denies.
 //!
-//! The form follows policy.md 2: absent and empty lists are told apart here, once, so that nothing
+//! Absent and empty lists are told apart here, once, so that nothing
 //! behind it needs to know the kinds.
 
 use std::fmt;

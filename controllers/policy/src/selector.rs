@@ -1,6 +1,6 @@
 //! Decides which identities a label selector means.
 //!
-//! A [`Selector`] is the form after policy.md 4's translation: every key has a source, and the
+//! A [`Selector`] is the form after translation: every key has a source, and the
 //! namespace and cluster that a policy implies are requirements like any other. Two selectors that
 //! mean the same by the letter are equal, so that they can be shared.
 

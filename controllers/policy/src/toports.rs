@@ -133,7 +133,7 @@ fn unbuilt(rule: &PortRule) -> Option<&'static str> {
         .or(has(rule.listener.is_some(), "listener"))
 }
 
-/// Checks the demands beyond ports (policy.md 3).
+/// Checks the demands beyond ports.
 fn demands(
     place: Place<'_>,
     direction: Direction,

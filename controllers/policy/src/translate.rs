@@ -1,5 +1,5 @@
 //! Turns label selectors as users write them into selectors that mean what the policy's place
-//! implies: its namespace, its cluster, the labels' sources (policy.md 4).
+//! implies: its namespace, its cluster, the labels' sources.
 
 use cilia_crds::{LabelSelector, LabelSelectorOperator};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;

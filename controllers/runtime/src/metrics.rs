@@ -76,7 +76,7 @@ impl Metrics {
         metrics
     }
 
-    /// Registers a metric under its name as metrics.md has it, without the prefix.
+    /// Registers a metric under its name as Cilium has it, without the prefix.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
         self.register_as(&format!("{}_{name}", self.0.prefix), help, true, metric);
     }

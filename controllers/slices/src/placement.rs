@@ -1,4 +1,4 @@
-//! Decides where an endpoint without a home belongs (operator.md 4.6).
+//! Decides where an endpoint without a home belongs.
 //!
 //! Where it is listed already, if there is room; else in the fullest slice of its namespace that
 //! is not full; else in one that is about to be deleted for being empty; else in a new one.

@@ -6,7 +6,7 @@ use crate::environment::{container_id_fault, ifname_fault};
 use crate::error::Error;
 use crate::version::Version;
 
-/// The largest MTU of a device that can be asked for (datapath.md 9).
+/// The largest MTU of a device that can be asked for.
 const MAX_MTU: u64 = 65520;
 
 /// A network configuration whose every known field has the right form.

@@ -1,4 +1,4 @@
-//! Reads the deletions that plugins kept while the agent was away (cli.md 8).
+//! Reads the deletions that plugins kept while the agent was away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Decides how many entries each map holds (datapath.md 1, "Sizing rules").
+//! Decides how many entries each map holds.
 
 use std::fs;
 

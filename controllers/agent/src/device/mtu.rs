@@ -1,4 +1,4 @@
-//! Decides the MTU of devices and of routes (datapath.md 9).
+//! Decides the MTU of devices and of routes.
 
 use std::net::IpAddr;
 

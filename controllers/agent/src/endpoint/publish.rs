@@ -1,4 +1,4 @@
-//! Keeps the `CiliumEndpoint`s of this node's endpoints as they ought to be (crds.md 6).
+//! Keeps the `CiliumEndpoint`s of this node's endpoints as they ought to be.
 //!
 //! What was written last is remembered (about 1 KiB an endpoint), so that nothing is written, and
 //! nothing read, that is right already.

@@ -1,4 +1,4 @@
-//! Decides what a `CiliumEndpoint` says, and whether one that exists may be taken over (crds.md 6).
+//! Decides what a `CiliumEndpoint` says, and whether one that exists may be taken over.
 
 use cilia_crds::CiliumEndpoint;
 use cilia_crds::ciliumendpoint::diagnostics::{EndpointHealth, EndpointLogEntry};

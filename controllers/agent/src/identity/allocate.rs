@@ -1,4 +1,4 @@
-//! Finds or makes the identity of a label set (operator.md 5.5).
+//! Finds or makes the identity of a label set.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Counts addresses: how many there are, are in use, came and went (metrics.md 2.12).
+//! Counts addresses: how many there are, are in use, came and went.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

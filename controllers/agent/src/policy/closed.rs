@@ -63,7 +63,7 @@ impl Closed for ClusterNetworkPolicy {
     }
 }
 
-/// An empty item allows nothing, and makes its direction default deny (policy.md 2).
+/// An empty item allows nothing, and makes its direction default deny.
 fn rule(written: &PolicyRule) -> PolicyRule {
     fn any<A, D>(allows: Option<&Vec<A>>, denies: Option<&Vec<D>>) -> bool {
         allows.is_some_and(|rules| !rules.is_empty())

@@ -1,4 +1,4 @@
-//! The scenarios of operator-scenarios.md 7.
+//! What nodes ask of pools and get, case by case.
 
 use std::collections::BTreeSet;
 

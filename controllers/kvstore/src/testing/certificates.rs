@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-/// The users of kvstore.md 9.3.
+/// The users that a cluster mesh has.
 const USERS: &[&str] = &["root", "admin-east", "local-east", "remote"];
 
 /// Writes `<name>.crt` and `<name>.key` for everybody, and `ca.crt`.

@@ -1,4 +1,4 @@
-//! What a cluster says about itself (kvstore.md 2.6).
+//! What a cluster says about itself.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Who is behind an address (kvstore.md 2.2).
+//! Who is behind an address.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Label sets as identities have them in the kvstore: `source:key=value;` (kvstore.md 2.5).
+//! Label sets as identities have them in the kvstore: `source:key=value;`.
 
 use cilia_crds::Labels;
 

@@ -1,4 +1,4 @@
-//! A node as other nodes and clusters learn of it (kvstore.md 2.1).
+//! A node as other nodes and clusters learn of it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! A service that clusters share (kvstore.md 2.3).
+//! A service that clusters share.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The values and keys of kvstore.md, literally: each is read, and written again byte for byte.
+//! The values and keys that Cilium writes, literally: each is read, and written again byte for byte.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! Decides whether a `CiliumEndpoint` has outlived its pod (operator.md 8.1).
+//! Decides whether a `CiliumEndpoint` has outlived its pod.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The metrics of slices, by Cilium's names (metrics.md 3.2).
+//! The metrics of slices, by Cilium's names.
 
 use std::time::Duration;
 

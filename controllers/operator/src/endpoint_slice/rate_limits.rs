@@ -1,4 +1,4 @@
-//! Decides how many slices may be written per second, by the size of the cluster (operator.md 4.5).
+//! Decides how many slices may be written per second, by the size of the cluster.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Decides what other clusters learn of a service (kvstore.md 3.3).
+//! Decides what other clusters learn of a service.
 
 use std::collections::BTreeMap;
 

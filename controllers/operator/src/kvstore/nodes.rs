@@ -1,4 +1,4 @@
-//! Deletes nodes from the kvstore whose `CiliumNode` and agent are gone (operator.md 15).
+//! Deletes nodes from the kvstore whose `CiliumNode` and agent are gone.
 
 use std::sync::Arc;
 use std::time::Duration;

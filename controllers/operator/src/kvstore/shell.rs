@@ -1,4 +1,4 @@
-//! Shows keys of the kvstore in the operator's shell: `kvstore/list` (operator.md 16.2).
+//! Shows keys of the kvstore in the operator's shell: `kvstore/list`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

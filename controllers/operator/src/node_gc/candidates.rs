@@ -1,4 +1,4 @@
-//! Decides which `CiliumNodes` have been without a node for long enough (operator.md 8.3).
+//! Decides which `CiliumNodes` have been without a node for long enough.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Decides which of the pods without an endpoint to restart (operator.md 10).
+//! Decides which of the pods without an endpoint to restart.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The verdict by definition (policy.md 2 and 8, and the tiers of `ClusterNetworkPolicy`).
+//! The verdict by definition (with the tiers of `ClusterNetworkPolicy`).
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -72,13 +72,13 @@ impl Agent {
 
     /// The answer to `path`, as JSON; nothing where there is no such thing.
     pub(crate) async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        let (status, body) = self.send(Method::GET, path, None).await?;
+        let (status, body) = self.send(&Method::GET, path, None).await?;
         match status {
             StatusCode::NOT_FOUND => Ok(None),
             status if status.is_success() => {
                 serde_json::from_slice(&body).context("read the agent's answer").map(Some)
             }
-            status => bail!("{}", refusal(status, &body)),
+            status => bail!("{}", refusal(status, &Method::GET, path, &body)),
         }
     }
 
@@ -94,16 +94,16 @@ impl Agent {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Value> {
-        let (status, answer) = self.send(method, path, body).await?;
+        let (status, answer) = self.send(&method, path, body).await?;
         if !status.is_success() {
-            bail!("{}", refusal(status, &answer));
+            bail!("{}", refusal(status, &method, path, &answer));
         }
         Ok(serde_json::from_slice(&answer).unwrap_or_default())
     }
 
     async fn send(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
@@ -126,20 +126,20 @@ impl Agent {
 
     /// An answer that goes on.
     pub(crate) async fn stream(&self, path: &str) -> anyhow::Result<Incoming> {
-        let answer = tokio::time::timeout(self.patience, self.ask(Method::GET, path, None)).await;
+        let answer = tokio::time::timeout(self.patience, self.ask(&Method::GET, path, None)).await;
         let answer = answer.with_context(|| format!("{} does not answer", self.name()))??;
         let status = answer.status();
         if !status.is_success() {
             let body = Limited::new(answer.into_body(), 1 << 16).collect().await;
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            bail!("{}", refusal(status, &body));
+            bail!("{}", refusal(status, &Method::GET, path, &body));
         }
         Ok(answer.into_body())
     }
 
     async fn ask(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<hyper::Response<Incoming>> {
@@ -148,7 +148,7 @@ impl Agent {
         }
         let body = body.map(ToString::to_string).unwrap_or_default();
         let mut request = Request::builder()
-            .method(method)
+            .method(method.clone())
             .uri(path)
             .header(http::header::HOST, "localhost")
             .body(Full::new(Bytes::from(body)))
@@ -196,11 +196,12 @@ pub(crate) fn socket(host: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-fn refusal(status: StatusCode, body: &[u8]) -> String {
+fn refusal(status: StatusCode, method: &Method, path: &str, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
+    let path = path.split('?').next().unwrap_or(path);
     match text.trim() {
-        "" => format!("the agent answers {status}"),
-        text => format!("the agent answers {status}: {text}"),
+        "" => format!("the agent answers {status} to {method} {path}"),
+        text => format!("the agent answers {status} to {method} {path}: {text}"),
     }
 }
 

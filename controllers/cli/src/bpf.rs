@@ -1,6 +1,7 @@
 //! `cilia bpf`: what the kernel's maps hold.
 
 mod conntrack;
+mod filesystem;
 mod lb;
 mod policy;
 
@@ -36,6 +37,15 @@ pub(crate) enum Command {
     /// Counters
     #[command(subcommand)]
     Metrics(List),
+    /// What the programs have been told of their node
+    #[command(subcommand)]
+    Config(List),
+    /// Datagrams in fragments, and the ports that later fragments lack
+    #[command(subcommand)]
+    Frag(List),
+    /// The file system that maps and programs are pinned in
+    #[command(subcommand)]
+    Fs(filesystem::Command),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -106,6 +116,14 @@ pub(crate) async fn run(
             (["TUNNEL", "VALUE"], tunnels(&map(agent, "cilium_ipcache_v2").await?))
         }
         Command::Lb(command) => lb::rows(agent, command).await?,
+        Command::Config(List::List) => {
+            (["KEY", "VALUE"], settings(&map(agent, "cilium_node_config").await?))
+        }
+        Command::Frag(List::List) => {
+            let names = ["cilium_ipv4_frag_datagrams", "cilium_ipv6_frag_datagrams"];
+            (["DATAGRAM", "PORTS"], fragments(&maps(agent, &names).await?))
+        }
+        Command::Fs(command) => return filesystem::run(agent, *command, format).await,
     };
     show(header, rows, format)
 }
@@ -209,6 +227,21 @@ fn endpoint(entries: &[Value]) -> Rows {
     entries.iter().map(row).collect()
 }
 
+fn settings(entries: &[Value]) -> Rows {
+    entries.iter().map(|entry| (text(&entry["setting"]), vec![text(&entry["value"])])).collect()
+}
+
+fn fragments(entries: &[Value]) -> Rows {
+    let row = |entry: &Value| {
+        let [source, destination, id] =
+            ["source", "destination", "id"].map(|name| text(&entry[name]));
+        let [from, to] = ["source_port", "destination_port"].map(|name| text(&entry[name]));
+        let datagram = format!("{source} -> {destination} {} id={id}", named(&entry["proto"]));
+        (datagram, vec![format!("{from} -> {to}")])
+    };
+    entries.iter().map(row).collect()
+}
+
 fn metrics(entries: &[Value]) -> Table {
     let members = ["reason", "direction", "packets", "bytes", "line", "file"];
     let mut table = Table::new(5);
@@ -254,7 +287,7 @@ fn pairs(entries: &[Value], is_key: impl Fn(&str) -> bool) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ipcache, chosen, endpoint, ipcache, metrics, tunnels};
+    use super::{Ipcache, chosen, endpoint, fragments, ipcache, metrics, tunnels};
     use serde_json::{Value, json};
 
     #[test]
@@ -271,6 +304,9 @@ mod tests {
         let pod = json!({"ip": "10.0.0.2", "id": 7, "identity": 4711, "ifindex": 12, "mac": "0A:00:00:00:00:01", "nodemac": "0A:00:00:00:00:02"});
         let want = "id=7     sec_id=4711  flags=0x0000 ifindex=12  mac=0A:00:00:00:00:01 nodemac=0A:00:00:00:00:02 parent_ifindex=0";
         assert_eq!(endpoint(&[pod, json!({"ip": "10.0.0.1", "host": true})])[0].1, [want]);
+        let datagram = json!({"source": "10.0.0.2", "destination": "10.0.1.7", "id": 9, "proto": 17, "source_port": 4711, "destination_port": 53});
+        let want = ("10.0.0.2 -> 10.0.1.7 UDP id=9".to_owned(), vec!["4711 -> 53".to_owned()]);
+        assert_eq!(fragments(&[datagram]), [want]);
     }
 
     #[test]

@@ -139,7 +139,8 @@ fn sorted(mut endpoints: Value) -> Value {
     endpoints
 }
 
-fn list(endpoints: &[Value], headers: bool) -> Table {
+/// Endpoints in a table.
+pub(crate) fn list(endpoints: &[Value], headers: bool) -> Table {
     let mut table = Table::new(5);
     if headers {
         table.row([

@@ -24,9 +24,17 @@ pub(crate) enum Bgp {
 pub(crate) enum Fqdn {
     /// Names that were resolved for policies
     #[command(subcommand)]
-    Cache(Listed),
+    Cache(Cache),
     /// Names that policies select
     Names,
+}
+
+#[derive(Debug, Clone, Copy, clap::Subcommand)]
+pub(crate) enum Cache {
+    /// Every entry
+    List,
+    /// Forgets all entries
+    Clean,
 }
 
 #[derive(Debug, Clone, Copy, clap::Subcommand)]
@@ -41,7 +49,11 @@ pub(crate) async fn fqdn(
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
     match command {
-        Fqdn::Cache(Listed::List) => {
+        Fqdn::Cache(Cache::Clean) => {
+            agent.change(http::Method::DELETE, "/v1/fqdn/cache", None).await?;
+            Ok(())
+        }
+        Fqdn::Cache(Cache::List) => {
             let header = ["Endpoint", "Source", "FQDN", "TTL", "ExpirationTime", "IPs"];
             let members = ["endpoint-id", "lookup-source", "fqdn", "ttl", "expiration-time", "ips"];
             listed(agent, "/v1/fqdn/cache", header, members, format).await

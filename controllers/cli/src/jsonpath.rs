@@ -54,73 +54,113 @@ impl Template {
         parse::template(text).map(Self)
     }
 
-    /// What it says of a value.
-    pub fn show(&self, value: &Value) -> String {
+    /// What it says of a value; an error if it asks for an item that a list doesn't have.
+    pub fn show(&self, value: &Value) -> Result<String, String> {
         let mut shown = String::new();
-        show(&self.0, value, &mut shown);
-        shown
+        show(&self.0, value, &mut shown)?;
+        Ok(shown)
     }
 }
 
-fn show(parts: &[Part], value: &Value, shown: &mut String) {
+fn show(parts: &[Part], value: &Value, shown: &mut String) -> Result<(), String> {
     for part in parts {
         match part {
             Part::Text(text) => shown.push_str(text),
             Part::Path(path) => {
-                let found: Vec<String> = path.find(value).into_iter().map(text).collect();
+                let found: Vec<String> = path.find(value)?.into_iter().map(text).collect();
                 shown.push_str(&found.join(" "));
             }
             Part::Range(path, inner) => {
-                for one in path.find(value) {
-                    show(inner, one, shown);
+                for one in path.find(value)? {
+                    show(inner, one, shown)?;
                 }
             }
         }
     }
+    Ok(())
 }
 
 impl Path {
-    fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
-        self.0.iter().fold(vec![value], |found, step| {
-            found.into_iter().flat_map(|value| step.of(value)).collect()
-        })
+    fn find<'a>(&self, value: &'a Value) -> Result<Vec<&'a Value>, String> {
+        let mut found = vec![value];
+        for step in &self.0 {
+            let mut next = Vec::new();
+            for value in found {
+                step.of(value, &mut next)?;
+            }
+            found = next;
+        }
+        Ok(found)
     }
 }
 
 impl Step {
-    fn of<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+    fn of<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) -> Result<(), String> {
         match (self, value) {
-            (Self::Members(names), value) => names.iter().filter_map(|n| value.get(n)).collect(),
-            (Self::Indices(indices), Value::Array(list)) => {
-                let at = |index: &i64| place(*index, list.len()).and_then(|at| list.get(at));
-                indices.iter().filter_map(at).collect()
+            (Self::Members(names), value) => {
+                found.extend(names.iter().filter_map(|n| value.get(n)));
             }
-            (Self::Slice(from, to, step), Value::Array(list)) => {
-                let at = |index: i64| place(index, list.len()).unwrap_or(0).min(list.len());
-                let (from, to) = (from.map_or(0, at), to.map_or(list.len(), at));
-                list.get(from..to).unwrap_or_default().iter().step_by((*step).max(1)).collect()
+            (Self::Indices(_) | Self::Slice(..), Value::Null) => {}
+            (Self::Indices(indices), value) => {
+                let list = list(value)?;
+                for index in indices {
+                    let at = place(*index, list.len());
+                    let one = usize::try_from(at).ok().and_then(|at| list.get(at));
+                    found.push(one.ok_or_else(|| outside(at, list.len()))?);
+                }
             }
-            (Self::Each, value) => children(value),
-            (Self::Everywhere, value) => {
-                let mut found = Vec::new();
-                everywhere(value, &mut found, 0);
-                found
+            (Self::Slice(from, to, step), value) => {
+                let slice = slice(list(value)?, *from, *to)?;
+                found.extend(slice.iter().step_by((*step).max(1)));
             }
+            (Self::Each, value) => found.extend(children(value)),
+            (Self::Everywhere, value) => everywhere(value, found, 0),
             (Self::Filter(path, test), value) => {
-                let passes = |one: &&Value| {
-                    let found = path.find(one);
-                    match test {
-                        None => !found.is_empty(),
-                        Some((compare, wanted)) => {
-                            found.iter().any(|found| compare.holds(found, wanted))
-                        }
+                for one in children(value) {
+                    let of = path.find(one);
+                    let passes = match test {
+                        // What can't be there isn't there.
+                        None => of.is_ok_and(|of| !of.is_empty()),
+                        Some((compare, wanted)) => of?.iter().any(|of| compare.holds(of, wanted)),
+                    };
+                    if passes {
+                        found.push(one);
                     }
-                };
-                children(value).into_iter().filter(passes).collect()
+                }
             }
-            _ => Vec::new(),
         }
+        Ok(())
     }
+}
+
+fn list(value: &Value) -> Result<&[Value], String> {
+    let kind = match value {
+        Value::Array(list) => return Ok(list),
+        Value::Object(_) => "an object",
+        Value::String(_) => "a text",
+        Value::Number(_) => "a number",
+        Value::Null | Value::Bool(_) => "true or false",
+    };
+    Err(format!("{kind} is not array or slice"))
+}
+
+/// Part of a list. As for kubectl, both ends must be in it, unless nothing is asked for.
+fn slice(list: &[Value], from: Option<i64>, to: Option<i64>) -> Result<&[Value], String> {
+    let length = list.len();
+    let whole = i64::try_from(length).unwrap_or(i64::MAX);
+    let (from, to) = (place(from.unwrap_or(0), length), place(to.unwrap_or(whole), length));
+    if from == to {
+        return Ok(&[]);
+    }
+    let (first, end) = (usize::try_from(from), usize::try_from(to));
+    let first = first.ok().filter(|first| *first < length).ok_or_else(|| outside(from, length))?;
+    let end = end.ok().filter(|end| *end <= length).ok_or_else(|| outside(to - 1, length))?;
+    list.get(first..end)
+        .ok_or_else(|| format!("starting index {first} is greater than ending index {end}"))
+}
+
+fn outside(index: i64, length: usize) -> String {
+    format!("array index out of bounds: index {index}, length {length}")
 }
 
 fn children(value: &Value) -> Vec<&Value> {
@@ -141,9 +181,9 @@ fn everywhere<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
 }
 
 /// Where in a list of this length; negative numbers count from its end.
-fn place(index: i64, length: usize) -> Option<usize> {
-    let from_end = i64::try_from(length).ok()?.checked_add(index)?;
-    usize::try_from(if index < 0 { from_end } else { index }).ok()
+fn place(index: i64, length: usize) -> i64 {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    if index < 0 { index.saturating_add(length) } else { index }
 }
 
 impl Compare {
@@ -186,7 +226,6 @@ mod tests {
             ("{.status.items[0:2].id}", "1 2"),
             ("{.status.items[1:].id}", "2 3"),
             ("{.status.items[*].id}", "1 2 3"),
-            ("{.status.items[7].id}", ""),
             ("{.status.items[0:3:2].id}", "1 3"),
             ("{.status.items[0,-1].id}", "1 3"),
             ("{.status.items[?(@.id==1)]}", r#"{"id":1,"name":"a"}"#),
@@ -204,14 +243,44 @@ mod tests {
             ("id={.status.items[0].id}!", "id=1!"),
             (r#"{range .status.items[*]}{.id}{"\t"}{.name}{"\n"}{end}"#, "1\ta\n2\tb\n3\t\n"),
             ("{.odd}", ""),
+            ("{.none[7].id}", ""),
+            ("{.status.items[3:3].id}", ""),
+            ("{.status.items[?(@.list[4])].id}", ""),
         ];
         for (path, want) in cases {
-            assert_eq!(Template::parse(path).expect(path).show(&value), want, "{path}");
+            let shown = Template::parse(path).expect(path).show(&value);
+            assert_eq!(shown.as_deref(), Ok(want), "{path}");
         }
         let list = Template::parse("{[0].id}").expect("{[0].id}");
-        assert_eq!(list.show(&json!([{"id": 4}, {"id": 5}])), "4");
+        assert_eq!(list.show(&json!([{"id": 4}, {"id": 5}])).as_deref(), Ok("4"));
         let whole = Template::parse("{.}").expect("{.}").show(&json!({"a": 1}));
-        assert_eq!(whole, r#"{"a":1}"#);
+        assert_eq!(whole.as_deref(), Ok(r#"{"a":1}"#));
+    }
+
+    #[test]
+    fn lists_end_where_they_end() {
+        let value = json!({"items": [1, 2, 3], "none": null, "object": {}, "empty": []});
+        let cases = [
+            ("{.items[7]}", "array index out of bounds: index 7, length 3"),
+            ("{.items[-4]}", "array index out of bounds: index -1, length 3"),
+            ("{.items[0,3]}", "array index out of bounds: index 3, length 3"),
+            ("{.empty[0]}", "array index out of bounds: index 0, length 0"),
+            ("{.items[1:5]}", "array index out of bounds: index 4, length 3"),
+            ("{.items[4:5]}", "array index out of bounds: index 4, length 3"),
+            ("{.items[2:1]}", "starting index 2 is greater than ending index 1"),
+            ("{.object[0]}", "an object is not array or slice"),
+            (
+                "{.items[9223372036854775807]}",
+                "array index out of bounds: index 9223372036854775807, length 3",
+            ),
+            ("{range .items[8:9]}x{end}", "array index out of bounds: index 8, length 3"),
+        ];
+        for (path, want) in cases {
+            let shown = Template::parse(path).expect(path).show(&value);
+            assert_eq!(shown.as_ref().map_err(String::as_str), Err(want), "{path}");
+        }
+        let fine = Template::parse("{.none[0]}{.items[-3:-1]}").expect("a template");
+        assert_eq!(fine.show(&value).as_deref(), Ok("1 2"));
     }
 
     #[test]

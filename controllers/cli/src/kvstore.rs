@@ -9,6 +9,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
 use crate::access::{Access, Reach};
+use crate::agent::Agent;
 use crate::output::{Format, text};
 
 #[derive(Debug, clap::Args)]
@@ -78,23 +79,24 @@ async fn options(access: &Access, arguments: &Arguments) -> anyhow::Result<Optio
                  an agent's pod, which knows it"
             );
         };
-        let config = agent.get("/v1/config").await?;
-        let known = &config["status"]["kvstoreConfiguration"]["options"];
-        options.extend(
-            known
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(name, value)| (name.clone(), text(value))),
-        );
-        if options.is_empty() {
-            bail!(
-                "the agent uses no kvstore; name one with --kvstore-opt etcd.address=http://HOST:2379"
-            );
-        }
+        options = agents_options(&agent)
+            .await
+            .context("--kvstore-opt etcd.address=http://HOST:2379 names another")?;
     }
     options.extend(arguments.options.iter().cloned());
     Options::parse(&options).context("--kvstore-opt")
+}
+
+/// How the agent reaches its etcd.
+pub(crate) async fn agents_options(agent: &Agent) -> anyhow::Result<BTreeMap<String, String>> {
+    let config = agent.get("/v1/config").await?;
+    let known = config["status"]["kvstoreConfiguration"]["options"].as_object();
+    let pairs = known.into_iter().flatten().map(|(name, value)| (name.clone(), text(value)));
+    let options: BTreeMap<String, String> = pairs.collect();
+    if options.is_empty() {
+        bail!("the agent uses no kvstore (kvstore-opt is not set)");
+    }
+    Ok(options)
 }
 
 async fn perform(

@@ -63,6 +63,8 @@ pub(crate) struct Arguments {
 /// The field's types of events; those that this datapath does not have never come.
 const TYPES: [&str; 8] =
     ["agent", "capture", "debug", "drop", "l7", "policy-verdict", "trace", "trace-sock"];
+/// The types that this datapath has.
+const COME: [&str; 3] = ["drop", "policy-verdict", "trace"];
 /// How long to wait for an agent that went away.
 const WAITS: [Duration; 4] = [
     Duration::from_millis(200),
@@ -88,6 +90,12 @@ pub(crate) async fn run(
         hex: arguments.hex || arguments.verbose > 1,
         named,
     };
+    let never: Vec<&str> =
+        arguments.types.iter().map(String::as_str).filter(|kind| !COME.contains(kind)).collect();
+    if !never.is_empty() {
+        let (never, come) = (never.join(", "), COME.join(", "));
+        eprintln!("no events of type {never} come from Cilia's agents: those that come are {come}");
+    }
     eprintln!("Press Ctrl-C to quit");
     let mut follow: FuturesUnordered<_> =
         agents.into_iter().map(|agent| follow(agent, &reach, arguments, &show)).collect();

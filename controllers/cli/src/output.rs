@@ -1,6 +1,6 @@
 //! Decides where answers go, and in which format programs read them.
 //!
-//! `print!` and `println!` of these programs are those of this module: they write what several agents answer at once
+//! `print!`, `println!` and `eprintln!` of these programs are those of this module: they write what several agents answer at once
 //! one after the other, and a reader that has seen enough (`| head`) ends the program quietly.
 
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Write as _};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 
 use crate::jsonpath::Template;
@@ -24,6 +24,13 @@ macro_rules! print {
 macro_rules! println {
     () => { $crate::output::write("\n") };
     ($($argument:tt)*) => { $crate::output::write(&format!("{}\n", format_args!($($argument)*))) };
+}
+
+/// Prints a line on standard error.
+#[macro_export]
+macro_rules! eprintln {
+    () => { $crate::output::complain("\n") };
+    ($($argument:tt)*) => { $crate::output::complain(&format!("{}\n", format_args!($($argument)*))) };
 }
 
 tokio::task_local! {
@@ -53,6 +60,12 @@ pub fn write(text: &str) {
         eprintln!("write the answer: {error}");
         std::process::exit(1);
     }
+}
+
+/// Prints a text on standard error; who doesn't listen there any more misses it.
+pub fn complain(text: &str) {
+    let mut out = std::io::stderr().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// How an answer is printed when not as a table.
@@ -118,7 +131,10 @@ impl Format {
         match self {
             Self::Json => println!("{}", serde_json::to_string_pretty(value)?),
             Self::Yaml => print!("{}", serde_saphyr::to_string(value).context("write YAML")?),
-            Self::Path(path) => println!("{}", path.show(value)),
+            Self::Path(path) => {
+                let shown = path.show(value);
+                println!("{}", shown.map_err(|why| anyhow!("-o jsonpath: {why}"))?);
+            }
             Self::Keep(kept) => {
                 kept.0.lock().unwrap_or_else(PoisonError::into_inner).push(value.clone());
             }

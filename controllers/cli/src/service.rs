@@ -9,7 +9,11 @@ use crate::table::Table;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All services that are balanced on this node
-    List,
+    List {
+        /// Which backends a service prefers by their clusters
+        #[arg(long)]
+        clustermesh_affinity: bool,
+    },
 }
 
 pub(crate) async fn run(
@@ -17,25 +21,37 @@ pub(crate) async fn run(
     command: &Command,
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
-    let Command::List = command;
+    let Command::List { clustermesh_affinity } = command;
     let services = agent.get("/v1/service").await?;
-    if let Some(format) = format {
-        return format.print(&services);
+    match format {
+        Some(format) => format.print(&services)?,
+        None => list(items(&services), *clustermesh_affinity).print(),
     }
+    Ok(())
+}
+
+/// Services in a table, by identifier.
+pub(crate) fn list(services: &[Value], affinity: bool) -> Table {
+    let mut services: Vec<&Value> = services.iter().map(|one| &one["status"]["realized"]).collect();
+    services.sort_by_key(|service| service["id"].as_u64());
     let mut table = Table::new(5);
     table.row(["ID", "Frontend", "Service Type", "Backend"]);
-    for service in items(&services) {
-        let spec = &service["status"]["realized"];
+    for service in services {
         let backend = |(index, backend): (usize, &Value)| {
-            format!("{} => {} ({})", index + 1, place(backend), text(&backend["state"]))
+            let preferred = affinity && backend["preferred"].as_bool() == Some(true);
+            let mark = if preferred { " (preferred)" } else { "" };
+            format!("{} => {} ({}){mark}", index + 1, place(backend), text(&backend["state"]))
         };
-        let backends = items(&spec["backend-addresses"]).iter().enumerate().map(backend).collect();
-        let first =
-            [text(&spec["id"]), place(&spec["frontend-address"]), text(&spec["flags"]["type"])];
+        let backends =
+            items(&service["backend-addresses"]).iter().enumerate().map(backend).collect();
+        let first = [
+            text(&service["id"]),
+            place(&service["frontend-address"]),
+            text(&service["flags"]["type"]),
+        ];
         crate::identity::rows(&mut table, &first, backends);
     }
-    table.print();
-    Ok(())
+    table
 }
 
 /// `address:port/protocol`.
@@ -46,5 +62,35 @@ pub(crate) fn place(value: &Value) -> String {
         format!("[{address}]:{port}/{protocol}")
     } else {
         format!("{address}:{port}/{protocol}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::list;
+
+    #[test]
+    fn backends_have_rows_of_their_own() {
+        let backend = |ip: &str, state: &str, preferred: bool| json!({"ip": ip, "port": 8080, "protocol": "TCP", "state": state, "preferred": preferred});
+        let service = |id: u16, ip: &str, backends: serde_json::Value| {
+            let frontend = json!({"ip": ip, "port": 80, "protocol": "TCP"});
+            let spec = json!({"id": id, "frontend-address": frontend, "backend-addresses": backends, "flags": {"type": "ClusterIP"}});
+            json!({"status": {"realized": spec}})
+        };
+        let two =
+            json!([backend("10.0.0.1", "active", true), backend("10.0.0.2", "terminating", false)]);
+        let services = [service(12, "fd00::1", json!([])), service(3, "10.96.0.1", two)];
+        let want = "\
+ID   Frontend           Service Type   Backend
+3    10.96.0.1:80/TCP   ClusterIP      1 => 10.0.0.1:8080/TCP (active)
+                                       2 => 10.0.0.2:8080/TCP (terminating)
+12   [fd00::1]:80/TCP   ClusterIP
+";
+        assert_eq!(list(&services, false).render(), want);
+        let preferred = list(&services, true).render();
+        assert!(preferred.contains("8080/TCP (active) (preferred)\n"), "{preferred}");
+        assert!(preferred.contains("(terminating)\n"), "{preferred}");
     }
 }

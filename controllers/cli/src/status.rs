@@ -130,6 +130,11 @@ async fn one(
     Ok(if fault(&status).is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// A status with everything that there is to show of it.
+pub(crate) fn whole(status: &Value, now: std::time::SystemTime) -> String {
+    text::render(status, text::Shown::ALL, now)
+}
+
 /// The first thing that isn't well.
 fn fault(status: &Value) -> Option<String> {
     let parts = [

@@ -17,6 +17,7 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::access::{Access, Reach, duration};
+use crate::output::complain;
 use archive::Archive;
 
 #[derive(Debug, clap::Args)]
@@ -122,7 +123,7 @@ async fn collect(
     while let Some((path, content)) = ready.next().await {
         done += 1;
         if terminal {
-            eprint!("\r\x1b[K[{done}/{total}] {path}");
+            complain(&format!("\r\x1b[K[{done}/{total}] {path}"));
         } else if done % 20 == 0 || done == total {
             eprintln!("[{done}/{total}] collected");
         }

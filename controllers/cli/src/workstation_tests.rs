@@ -43,7 +43,7 @@ fn pod(name: &str, labels: &Value, node: &str, status: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": node,
         "hostNetwork": labels["k8s-app"] == "cilium", "containers": [{
         "name": "cilium-agent", "image": "x", "args": ["--db-password=hunter1"],
-        "env": [{"name": "API_TOKEN", "value": "hunter2"}, {"name": "MODE", "value": "visible-mode"}],
+        "env": [{"name": "API_TOKEN", "value": "hunter2"}, {"name": "K8S_MODE", "value": "visible-mode"}, {"name": "MODE", "value": "hunter5"}],
     }]}, "status": status})
 }
 

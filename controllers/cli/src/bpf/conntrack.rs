@@ -1,7 +1,10 @@
 //! `cilia bpf ct`: connections, in Cilium's words.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context as _;
-use serde_json::Value;
+use http::Method;
+use serde_json::{Value, json};
 
 use super::{ends, maps, named, pairs};
 use crate::agent::Agent;
@@ -21,6 +24,15 @@ pub(crate) enum Command {
         #[arg(short = 'd', long)]
         time_diff: bool,
     },
+    /// Forgets connections: what is under way is judged by policy again, and replies that nothing allows are dropped
+    Flush {
+        /// Whose: global, or endpoint
+        #[arg(default_value = "global", value_parser = ["global", "endpoint"])]
+        whose: String,
+        /// The endpoint's number
+        #[arg(required_if_eq("whose", "endpoint"))]
+        endpoint: Option<u16>,
+    },
 }
 
 const MAPS: [&str; 4] =
@@ -31,15 +43,15 @@ pub(super) async fn run(
     command: &Command,
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
-    let Command::List { endpoint, time_diff, .. } = command;
+    let (endpoint, time_diff) = match command {
+        Command::Flush { endpoint, .. } => return flush(agent, *endpoint, format).await,
+        Command::List { endpoint, time_diff, .. } => (*endpoint, *time_diff),
+    };
     let mut entries = maps(agent, &MAPS).await?;
     if let Some(id) = endpoint {
-        let found = agent.find(&format!("/v1/endpoint/{id}")).await?;
-        let found = found.with_context(|| format!("no endpoint {id} on this node"))?;
-        let addresses = &found["status"]["networking"]["addressing"][0];
-        let own = |address: &Value| {
-            !address.is_null() && (*address == addresses["ipv4"] || *address == addresses["ipv6"])
-        };
+        let addresses = addresses(agent, id).await?;
+        let own =
+            |address: &Value| addresses.iter().any(|own| Some(own.as_str()) == address.as_str());
         entries.retain(|entry| own(&entry["source"]) || own(&entry["destination"]));
     }
     if let Some(format) = format {
@@ -48,7 +60,44 @@ pub(super) async fn run(
         return format.print(&pairs(&entries, |name| key.contains(&name)));
     }
     for entry in &entries {
-        println!("{}", line(entry, *time_diff));
+        println!("{}", line(entry, time_diff));
+    }
+    Ok(())
+}
+
+/// The addresses of an endpoint.
+async fn addresses(agent: &Agent, id: u16) -> anyhow::Result<Vec<String>> {
+    let found = agent.find(&format!("/v1/endpoint/{id}")).await?;
+    let found = found.with_context(|| format!("no endpoint {id} on this node"))?;
+    let addresses = &found["status"]["networking"]["addressing"][0];
+    let families = ["ipv4", "ipv6"].map(|family| text(&addresses[family]));
+    Ok(families.into_iter().filter(|address| !address.is_empty()).collect())
+}
+
+async fn flush(
+    agent: &Agent,
+    endpoint: Option<u16>,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    let of = match endpoint {
+        Some(id) => {
+            addresses(agent, id).await?.into_iter().map(|a| format!("?address={a}")).collect()
+        }
+        None => vec![String::new()],
+    };
+    let mut flushed = BTreeMap::new();
+    for map in MAPS {
+        for of in &of {
+            let path = format!("/v1/map/{map}{of}");
+            let answer = agent.change(Method::DELETE, &path, None).await?;
+            *flushed.entry(map).or_insert(0) += answer["removed"].as_u64().unwrap_or(0);
+        }
+    }
+    if let Some(format) = format {
+        return format.print(&json!(flushed));
+    }
+    for (map, removed) in flushed {
+        println!("Flushed {removed} entries from /sys/fs/bpf/tc/globals/{map}");
     }
     Ok(())
 }

@@ -23,6 +23,19 @@ pub(super) struct Shown {
     pub(super) verbose: bool,
 }
 
+impl Shown {
+    /// Everything.
+    pub(super) const ALL: Self = Self {
+        addresses: true,
+        controllers: true,
+        nodes: true,
+        redirects: true,
+        clusters: true,
+        health: true,
+        verbose: true,
+    };
+}
+
 /// Redirects and nodes that are listed without being asked for.
 const FEW: usize = 10;
 

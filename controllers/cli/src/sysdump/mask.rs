@@ -1,85 +1,124 @@
-//! Decides what of an object may leave the cluster: everything but what looks like a secret.
+//! Decides what of an object may leave the cluster: everything but what is or may be a secret.
+//!
+//! Values of variables are left out unless they are Kubernetes' or Cilium's own; elsewhere names decide, and what
+//! keys and tokens look like.
 
-use std::sync::LazyLock;
+mod text;
 
-use regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+pub(super) use text::text;
 
 /// What stands in a secret's place.
 const MASK: &str = "[masked]";
 
-/// Parts of names under which secrets are kept.
-const NAMES: [&str; 13] = [
+/// Parts of names under which secrets are kept, without the signs between their words.
+const NAMES: [&str; 24] = [
     "password",
     "passwd",
     "passphrase",
+    "passcode",
+    "pwd",
     "secret",
     "token",
     "credential",
-    "private-key",
+    "authorization",
     "privatekey",
-    "private_key",
-    "api-key",
+    "privkey",
     "apikey",
-    "api_key",
-    "access-key",
+    "accesskey",
+    "signingkey",
+    "encryptionkey",
+    "sharedkey",
+    "sessionkey",
+    "masterkey",
+    "authkey",
+    "sshkey",
+    "kubeconfig",
+    "dsn",
+    "connectionstring",
+    "webhookurl",
 ];
 /// Ends of names that only say where a secret is.
 const HARMLESS: [&str; 9] =
     ["name", "names", "namespace", "ref", "refs", "path", "dir", "file", "expirationseconds"];
+/// Beginnings of the names of variables whose values are settings.
+const VARIABLES: [&str; 4] = ["CILIUM_", "K8S_", "KUBERNETES_", "KUBE_"];
+/// Parts of names under which there are sums, which look like keys.
+const SUMS: [&str; 5] = ["checksum", "sha", "hash", "digest", "revision"];
+/// Options behind which programs expect a password or a user with one.
+const SHORT: [&str; 3] = ["-p", "-a", "-u"];
 
-/// Patterns with what to put in their place.
-static RULES: LazyLock<[(Regex, String); 4]> = LazyLock::new(|| {
-    let rule = |pattern: &str, with: String| (Regex::new(pattern).expect("a pattern"), with);
-    [
-        rule(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*PRIVATE KEY-----|$)",
-            MASK.into(),
-        ),
-        rule(
-            r#"((?i-u:[a-z0-9_.-]*(?:password|passwd|passphrase|secret|token|credential|private[-_]?key|api[-_]?key|access[-_]?key)))(["']?\s*[=:]\s*["']?)([^\s"',;&\\]+)"#,
-            format!("${{1}}${{2}}{MASK}"),
-        ),
-        rule(r"://[^/\s:@]+:[^/\s@]+@", format!("://{MASK}@")),
-        rule(r"\b((?i-u:bearer|basic))\s+[A-Za-z0-9+/=._~-]{8,}", format!("${{1}} {MASK}")),
-    ]
-});
-
-/// Masks what looks like a secret, and leaves out what only fills the file.
+/// Masks what may be a secret, and leaves out what only fills the file.
 pub(super) fn object(value: &mut Value) {
     match value {
-        Value::Object(members) => {
-            members.remove("managedFields");
-            if let Some(Value::Object(annotations)) = members.get_mut("annotations") {
-                // A copy of the whole object, with everything that is masked below.
-                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-            }
-            // `{name: DB_PASSWORD, value: ...}`: a variable of a container.
-            let named = members.get("name").and_then(Value::as_str).is_some_and(is_secret);
-            for (name, member) in members.iter_mut() {
-                if is_secret(name) || (named && name == "value") {
-                    hide(member);
-                } else {
-                    object(member);
-                }
-            }
-        }
+        Value::Object(members) => members_of(members),
         Value::Array(items) => items.iter_mut().for_each(object),
         Value::String(text) => *text = self::text(text),
         _ => {}
     }
 }
 
-/// Masks secrets in a text.
-pub(super) fn text(text: &str) -> String {
-    RULES.iter().fold(text.to_owned(), |text, (rule, with)| {
-        rule.replace_all(&text, with.as_str()).into_owned()
-    })
+fn members_of(members: &mut Map<String, Value>) {
+    members.remove("managedFields");
+    // `{name: DB_PASSWORD, value: ...}`: a header, or an option of something.
+    let named = members.get("name").and_then(Value::as_str).is_some_and(is_secret);
+    for (name, member) in members.iter_mut() {
+        match (name.as_str(), member) {
+            ("annotations", Value::Object(annotations)) => self::annotations(annotations),
+            ("env", Value::Array(variables)) => variables.iter_mut().for_each(variable),
+            ("args" | "command", Value::Array(words)) => command(words),
+            (name, member) if is_secret(name) || (named && name == "value") => hide(member),
+            (_, member) => object(member),
+        }
+    }
+}
+
+fn annotations(annotations: &mut Map<String, Value>) {
+    // A copy of the whole object, with everything that is masked below.
+    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    for (name, value) in annotations {
+        let sum = SUMS.iter().any(|part| name.to_lowercase().contains(part));
+        match value {
+            value if is_secret(name) => hide(value),
+            Value::String(text) if sum => *text = self::text(text),
+            Value::String(text) => *text = text::strict(text),
+            other => object(other),
+        }
+    }
+}
+
+/// A variable of a container.
+fn variable(variable: &mut Value) {
+    let name = variable["name"].as_str().unwrap_or_default();
+    let known = VARIABLES.iter().any(|start| name.starts_with(start)) && !is_secret(name);
+    match variable.get_mut("value") {
+        Some(value) if !known => hide(value),
+        _ => {}
+    }
+    object(variable);
+}
+
+/// The words of a command line: a secret may be behind its option.
+fn command(words: &mut [Value]) {
+    let mut is_secret_s = false;
+    for word in words {
+        let Value::String(text) = word else { continue };
+        if std::mem::take(&mut is_secret_s) && !text.starts_with("--") {
+            MASK.clone_into(text);
+            continue;
+        }
+        is_secret_s = SHORT.contains(&text.as_str())
+            || (text.starts_with('-') && !text.contains('=') && is_secret(text));
+        *text = text::strict(text);
+    }
 }
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
-    NAMES.iter().any(|part| name.contains(part)) && !HARMLESS.iter().any(|end| name.ends_with(end))
+    let plain: String = name.chars().filter(|sign| sign.is_ascii_alphanumeric()).collect();
+    let is_one = NAMES.iter().any(|part| plain.contains(part)) || plain.ends_with("pass");
+    is_one && !HARMLESS.iter().any(|end| name.ends_with(end))
 }
 
 /// Masks every text in a value; where it is, stays visible.
@@ -90,64 +129,69 @@ fn hide(value: &mut Value) {
         Value::String(text) => *text = MASK.into(),
         Value::Number(_) => *value = MASK.into(),
         Value::Array(items) => items.iter_mut().for_each(hide),
-        // `secretKeyRef: {name, key}`: says where it is, not what it is.
-        Value::Object(_) => object(value),
+        Value::Object(members) => {
+            for (name, member) in members {
+                // `{secretName: tls}`: says where it is, not what it is.
+                if HARMLESS.iter().any(|end| name.to_lowercase().ends_with(end)) {
+                    object(member);
+                } else {
+                    hide(member);
+                }
+            }
+        }
         _ => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{object, text};
+    use super::object;
     use serde_json::json;
 
     #[test]
     fn secrets_are_masked_and_the_rest_stays() {
         let mut pod = json!({
             "metadata": {"name": "web", "managedFields": [1], "annotations": {
-                "kubectl.kubernetes.io/last-applied-configuration": "{\"password\": \"x1\"}", "a": "b"}},
+                "kubectl.kubernetes.io/last-applied-configuration": "{\"password\": \"x1\"}", "a": "b",
+                "checksum/config": "0f343b0931126a20f133d67c2b018a3b0f343b0931126a20f133d67c2b018a3b",
+                "vault/agent-inject": "x10x10x10x10x10x10x10", "example.com/api-token": "x11"}},
             "spec": {"automountServiceAccountToken": true, "serviceAccountName": "sa", "containers": [{
                 "name": "c",
-                "args": ["--db-password=x2", "--port=80", "--token", "https://me:x3@host/"],
+                "command": ["sh", "-c", "run --db-password x12 --mode fast; mysql -p x13x13x13x13x13x13x13x13"],
+                "args": ["--db-password=x2", "--port=80", "--token", "https://me:x3@host/", "-p", "x14", "--pass", "x15"],
                 "env": [
                     {"name": "DB_PASSWORD", "value": "x4"},
-                    {"name": "MODE", "value": "fast"},
+                    {"name": "MODE", "value": "x16"},
+                    {"name": "K8S_NODE_NAME", "value": "n1"},
                     {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "db", "key": "k"}}},
                 ],
+                "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": "x17"}]}},
             }], "volumes": [{"secret": {"secretName": "tls"}}]},
+            "credentials": {"user": "x18", "nested": [{"key": "x19"}]},
             "data": {"kvstore-opt": "{\"etcd.username\": \"u\", \"etcd.password\": \"x5\"}", "auth-token": "x6",
                 "tls": "-----BEGIN RSA PRIVATE KEY-----\nx7", "enable-ipv4": "true", "list-of-tokens": ["x8"], "pin-secret": 99}
         });
         object(&mut pod);
         let shown = pod.to_string();
-        for secret in ["x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "99"] {
-            assert!(!shown.contains(secret), "{secret} is in {shown}");
+        for number in 1..20 {
+            let secret = format!("x{number}");
+            assert!(!shown.contains(&secret), "{secret} is in {shown}");
         }
+        assert!(!shown.contains("99"), "{shown}");
         for kept in [
             "--port=80",
-            "\"fast\"",
+            "--mode fast",
+            "\"n1\"",
             "\"sa\"",
             "\"db\"",
             "\"tls\"",
             "\"enable-ipv4\":\"true\"",
             "\"a\":\"b\"",
             "\"u",
+            "0f343b0931126a20f133d67c2b018a3b",
         ] {
             assert!(shown.contains(kept), "{kept} is not in {shown}");
         }
         assert!(!shown.contains("managedFields"));
-    }
-
-    #[test]
-    fn texts_lose_their_secrets() {
-        let cases = [
-            ("authorization: Bearer abcdefgh123", "authorization: Bearer [masked]"),
-            ("token=abc next", "token=[masked] next"),
-            ("https://u:p@h/", "https://[masked]@h/"),
-            ("nothing here: 10.0.0.1:80", "nothing here: 10.0.0.1:80"),
-        ];
-        for (given, want) in cases {
-            assert_eq!(text(given), want);
-        }
     }
 }

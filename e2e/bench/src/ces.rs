@@ -159,9 +159,12 @@ async fn churn(
         let of_class = storm.made.iter().filter(|(key, _)| load::is_priority(key) == priority);
         Latency::of(of_class.filter_map(|(key, made)| slices.seconds_since(key, *made)).collect())
     };
+    let answers = storm.answered.iter().filter(|(key, _)| load::is_priority(key));
+    let answers = answers.map(|(key, answered)| answered.duration_since(storm.made[key]));
     Ok(Churn {
         standard: latency(false),
         priority: latency(true),
+        priority_answer: Latency::of(answers.map(|took| took.as_secs_f64()).collect()),
         missing: storm.made.keys().filter(|key| !slices.contains(key)).count(),
         changes: storm.made.len() + storm.deleted,
         writes: slices.writes(),

@@ -36,6 +36,8 @@ pub(crate) struct Restart {
 pub(crate) struct Churn {
     pub(crate) standard: Latency,
     pub(crate) priority: Latency,
+    /// From the request to the API server's answer to it: what of `priority` is not the operator's.
+    pub(crate) priority_answer: Latency,
     pub(crate) missing: usize,
     pub(crate) changes: usize,
     pub(crate) writes: usize,
@@ -78,6 +80,7 @@ pub(crate) fn print_table(reports: &[Report]) {
         ("restart: peak MiB", |r| format!("{:.1}", r.restart.peak_mib)),
         ("churn: standard p50 / p99 s", |r| pair(&r.churn.standard)),
         ("churn: priority p50 / p99 s", |r| pair(&r.churn.priority)),
+        ("churn: its create's answer", |r| pair(&r.churn.priority_answer)),
         ("churn: never seen", |r| r.churn.missing.to_string()),
         ("churn: writes for changes", |r| format!("{} for {}", r.churn.writes, r.churn.changes)),
         ("churn: drained after s", |r| format!("{:.1}", r.churn.drained_seconds)),

@@ -27,6 +27,8 @@ pub(crate) fn is_priority(key: &Key) -> bool {
 pub(crate) struct Storm {
     /// Every endpoint that was created, with the moment before the request.
     pub(crate) made: HashMap<Key, Instant>,
+    /// The moment after the answer to it.
+    pub(crate) answered: HashMap<Key, Instant>,
     pub(crate) deleted: usize,
 }
 
@@ -82,8 +84,8 @@ impl Load {
         rate: usize,
         length: Duration,
     ) -> Result<Storm> {
-        let mut storm = Storm { made: HashMap::new(), deleted: 0 };
-        let mut requests = JoinSet::new();
+        let mut storm = Storm { made: HashMap::new(), answered: HashMap::new(), deleted: 0 };
+        let (mut creates, mut deletes) = (JoinSet::new(), JoinSet::new());
         let begin = Instant::now();
         let pace = Duration::from_secs(1) / u32::try_from(rate.max(1))?;
         let mut ticks = tokio::time::interval(pace);
@@ -96,8 +98,10 @@ impl Load {
             let namespace = self.namespace_of(rand::rng().random_range(0..self.namespaces));
             let number = seeded + tick;
             let mut made = |namespace: String, name: String| {
-                storm.made.insert((namespace.clone(), name.clone()), Instant::now());
-                requests.spawn(create(self.client.clone(), namespace, name, number));
+                let key = (namespace.clone(), name.clone());
+                storm.made.insert(key.clone(), Instant::now());
+                let create = create(self.client.clone(), namespace, name, number);
+                creates.spawn(async move { create.await.map(|()| (key, Instant::now())) });
             };
             made(namespace, format!("new-{number}"));
             if tick % rate == 0 {
@@ -106,10 +110,13 @@ impl Load {
             if tick < seeded {
                 storm.deleted += 1;
                 let (namespace, name) = (self.namespace_of(tick), format!("pod-{tick}"));
-                requests.spawn(delete(self.client.clone(), namespace, name));
+                deletes.spawn(delete(self.client.clone(), namespace, name));
             }
         }
-        while let Some(done) = requests.join_next().await {
+        while let Some(done) = creates.join_next().await {
+            storm.answered.extend([done??]);
+        }
+        while let Some(done) = deletes.join_next().await {
             done??;
         }
         Ok(storm)

@@ -4,6 +4,10 @@
 //! The one thing that time has to do with: a mark stays on for longer than an event or a request takes, for that is
 //! what `identity-heartbeat-timeout` is for.
 
+mod agent;
+mod operator;
+mod server;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -11,7 +15,11 @@ use cilia_crds::{Labels, NumericIdentity};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::{Ledger, Managed, Plan, Pool, Record, Step};
+use agent::Agent;
+use operator::Operator;
+use server::{Flight, Object};
+
+use crate::{Ledger, Managed, Pool};
 
 const AGENTS: usize = 2;
 const PODS: [&str; 6] = ["p0", "p1", "p2", "p3", "p4", "p5"];
@@ -23,63 +31,6 @@ fn labels(app: u32) -> Arc<Labels> {
     let mut labels = Labels::new();
     labels.insert("k8s", "app", &app.to_string());
     Arc::new(labels)
-}
-
-#[derive(Debug, Clone)]
-struct Object {
-    /// Made anew it is another one.
-    uid: u64,
-    version: u64,
-    record: Record,
-}
-
-#[derive(Debug, Clone)]
-enum Request {
-    Create(Arc<Labels>),
-    Get,
-    Unmark,
-    Mark { version: u64 },
-    Delete { uid: u64, version: u64 },
-}
-
-#[derive(Debug, Clone)]
-enum Answer {
-    Is(Record),
-    None,
-    Conflict,
-    Lost,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
-    Agent(usize),
-    /// The leader of this term.
-    Operator(u64),
-    Collector,
-}
-
-#[derive(Debug)]
-struct Flight {
-    who: Who,
-    number: NumericIdentity,
-    request: Request,
-    answer: Option<Answer>,
-    /// Whoever sent it has given up.
-    orphan: bool,
-}
-
-struct Agent {
-    ledger: Ledger,
-    unheard: VecDeque<(NumericIdentity, Option<Record>)>,
-    /// Label sets with a request under way.
-    busy: BTreeMap<NumericIdentity, u32>,
-}
-
-struct Operator {
-    managed: Managed<&'static str>,
-    unheard: VecDeque<(NumericIdentity, Option<Record>)>,
-    term: u64,
-    look: BTreeSet<NumericIdentity>,
 }
 
 struct World {
@@ -118,212 +69,6 @@ impl World {
 
     fn any(&mut self, count: usize) -> usize {
         self.rng.random_range(0..count)
-    }
-
-    fn tell(&mut self, number: NumericIdentity) {
-        let record = self.objects.get(&number).map(|object| object.record.clone());
-        for agent in &mut self.agents {
-            agent.unheard.push_back((number, record.clone()));
-        }
-        self.operator.unheard.push_back((number, record));
-    }
-
-    fn send(&mut self, who: Who, number: NumericIdentity, request: Request) {
-        self.flights.push(Flight { who, number, request, answer: None, orphan: false });
-    }
-
-    /// The API server does what it is asked.
-    fn serve(&mut self, at: usize) {
-        let (number, request) = (self.flights[at].number, self.flights[at].request.clone());
-        self.clock += 1;
-        let (clock, present) = (self.clock, self.objects.get(&number).cloned());
-        let mut changed = None;
-        let answer = match (request, present) {
-            (Request::Create(labels), None) => {
-                // Several are made in the same second.
-                let created = i64::try_from(clock / 8).expect("small");
-                let record = Record { labels, created, marked: false };
-                changed = Some(Some(Object { uid: clock, version: clock, record: record.clone() }));
-                Answer::Is(record)
-            }
-            (Request::Get, Some(object)) => Answer::Is(object.record),
-            (Request::Unmark, Some(mut object)) => {
-                if object.record.marked {
-                    (object.record.marked, object.version) = (false, clock);
-                    changed = Some(Some(object.clone()));
-                }
-                Answer::Is(object.record)
-            }
-            (Request::Mark { version }, Some(mut object)) if object.version == version => {
-                (object.record.marked, object.version) = (true, clock);
-                changed = Some(Some(object.clone()));
-                Answer::Is(object.record)
-            }
-            (Request::Delete { uid, version }, Some(object))
-                if (object.uid, object.version) == (uid, version) =>
-            {
-                changed = Some(None);
-                Answer::None
-            }
-            (Request::Create(_) | Request::Mark { .. } | Request::Delete { .. }, Some(_)) => {
-                Answer::Conflict
-            }
-            (_, None) => Answer::None,
-        };
-        if let Some(object) = changed {
-            match object {
-                Some(object) => drop(self.objects.insert(number, object)),
-                None => drop(self.objects.remove(&number)),
-            }
-            self.tell(number);
-        }
-        self.flights[at].answer = Some(answer);
-    }
-
-    /// The answer arrives, or whoever waits for it has waited long enough.
-    fn answer(&mut self, at: usize) {
-        let (who, number) = (self.flights[at].who, self.flights[at].number);
-        let orphan = std::mem::replace(&mut self.flights[at].orphan, true);
-        let answer = self.flights[at].answer.clone().unwrap_or(Answer::Lost);
-        let done = self.flights[at].answer.is_some();
-        let created = matches!(self.flights[at].request, Request::Create(_));
-        if done {
-            self.flights.swap_remove(at);
-        }
-        match who {
-            _ if orphan => {}
-            Who::Agent(agent) if created && matches!(answer, Answer::Conflict) => {
-                self.send(Who::Agent(agent), number, Request::Get);
-            }
-            Who::Agent(agent) => {
-                let agent = &mut self.agents[agent];
-                agent.busy.remove(&number);
-                match answer {
-                    Answer::Is(record) => drop(agent.ledger.answered(number, Some(record))),
-                    Answer::None => drop(agent.ledger.answered(number, None)),
-                    Answer::Conflict | Answer::Lost => agent.ledger.unsure(number),
-                }
-            }
-            Who::Operator(term) if term == self.operator.term => {
-                self.operator.look.insert(number);
-                match answer {
-                    Answer::Is(record) => self.operator.managed.wrote(number, record),
-                    Answer::Conflict if created => self.send(who, number, Request::Get),
-                    _ => {}
-                }
-            }
-            Who::Operator(_) | Who::Collector => {}
-        }
-    }
-
-    fn hear(&mut self, agent: usize) {
-        if let Some((number, record)) = self.agents[agent].unheard.pop_front() {
-            self.agents[agent].ledger.heard(number, record);
-        }
-    }
-
-    fn operator_hears(&mut self) {
-        let Some((number, record)) = self.operator.unheard.pop_front() else { return };
-        match record {
-            Some(record) => self.operator.managed.seen(number, record),
-            None => self.operator.managed.gone(number),
-        }
-        self.operator.look.insert(number);
-    }
-
-    /// An agent sees to a pod that has no number, or not the one it should have.
-    fn agent_works(&mut self, pod: &'static str) {
-        let Some((agent, app, has)) = self.pods.get(pod).copied() else { return };
-        let (index, labels) = (agent, labels(app));
-        let Agent { ledger, busy, .. } = &mut self.agents[agent];
-        let current = has.is_some_and(|number| {
-            let marked = ledger.index().get(number).is_none_or(|record| record.marked);
-            ledger.index().number(&labels) == Some(number) && !marked
-        });
-        if current || busy.values().any(|under_way| *under_way == app) {
-            return;
-        }
-        let step = ledger.next(&labels, has, true, &mut self.rng);
-        let who = Who::Agent(index);
-        match step {
-            Step::Use(number) => self.pods.get_mut(pod).expect("a pod").2 = Some(number),
-            Step::Make(number) | Step::Unmark(number) => {
-                busy.insert(number, app);
-                let unmark = matches!(step, Step::Unmark(_));
-                self.send(
-                    who,
-                    number,
-                    if unmark { Request::Unmark } else { Request::Create(labels) },
-                );
-            }
-            Step::Wait => panic!("agents make identities"),
-            Step::Full => {}
-        }
-    }
-
-    fn operator_places(&mut self, pod: &'static str) {
-        let managed = &mut self.operator.managed;
-        let look = match self.pods.get(pod) {
-            // Where no number is left it tries again later.
-            Some((_, app, _)) => managed
-                .place(pod, labels(*app), &mut self.rng)
-                .map_or_else(|_| Vec::new(), |placed| placed.look),
-            None => managed.pod_gone(&pod).into_iter().collect(),
-        };
-        self.operator.look.extend(look);
-    }
-
-    fn operator_works(&mut self) {
-        let Some(number) = self.operator.look.pop_first() else { return };
-        let under_way = |flight: &Flight| {
-            flight.who == Who::Operator(self.operator.term)
-                && flight.number == number
-                && !flight.orphan
-        };
-        if self.flights.iter().any(under_way) {
-            return;
-        }
-        match self.operator.managed.plan(number) {
-            Plan::Nothing => {}
-            Plan::Create(labels) => {
-                self.send(Who::Operator(self.operator.term), number, Request::Create(labels));
-            }
-            Plan::Restore(labels) => panic!("nobody changes labels: {number} {labels}"),
-            Plan::Again(pods) => pods.into_iter().for_each(|pod| self.operator_places(pod)),
-        }
-    }
-
-    /// Another operator leads: it lists what there is, and begins.
-    fn election(&mut self) {
-        self.operator.managed = Managed::with_pool(Pool::of(NUMBERS));
-        self.operator.unheard.clear();
-        self.operator.look.clear();
-        self.operator.term += 1;
-        for (number, object) in &self.objects {
-            self.operator.managed.seen(*number, object.record.clone());
-        }
-        for pod in PODS {
-            self.operator_places(pod);
-        }
-    }
-
-    /// The collector looks at an identity.
-    fn collect(&mut self, number: NumericIdentity) {
-        let Some(object) = self.objects.get(&number).cloned() else { return };
-        if self.pods.values().any(|(_, _, has)| *has == Some(number)) {
-            return;
-        }
-        let request = if object.record.marked {
-            let unheard = self.agents.iter().flat_map(|agent| &agent.unheard);
-            let unheard = unheard.chain(&self.operator.unheard).any(|(of, _)| *of == number);
-            if unheard || self.flights.iter().any(|flight| flight.number == number) {
-                return;
-            }
-            Request::Delete { uid: object.uid, version: object.version }
-        } else {
-            Request::Mark { version: object.version }
-        };
-        self.send(Who::Collector, number, request);
     }
 
     fn check(&self, context: &str) {

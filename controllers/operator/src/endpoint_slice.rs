@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use cilia_runtime::config::{Config, Error};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
-use cilia_slices::Text;
+use cilia_slices::{MOST_ENDPOINTS, Text};
 use futures::future::BoxFuture;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::failure::Failure;
 use crate::wiring::Context;
@@ -31,6 +31,8 @@ use rate_limits::RateLimits;
 use reconciler::Reconciler;
 
 pub(crate) use budget::ADAPTIVE_FLAG;
+
+const MAX_FLAG: &str = "ces-max-ciliumendpoints-per-ces";
 
 /// Lane of priority namespaces.
 const FAST: usize = 0;
@@ -59,9 +61,8 @@ fn limits(config: &Config) -> Result<RateLimits, Error> {
 }
 
 fn max(config: &Config) -> Result<usize, Error> {
-    let flag = "ces-max-ciliumendpoints-per-ces";
-    let max = usize::try_from(config.int(flag)).ok().filter(|max| *max > 0);
-    max.ok_or_else(|| config.reject(flag, "a number from 1"))
+    let max = usize::try_from(config.int(MAX_FLAG)).ok().filter(|max| *max > 0);
+    max.ok_or_else(|| config.reject(MAX_FLAG, "a number from 1"))
 }
 
 /// Follows endpoints and slices from the start, and writes slices once this process leads.
@@ -88,6 +89,11 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         Arc::clone(&budget),
     ));
     info!(max, "packing endpoints into slices");
+    if max > MOST_ENDPOINTS {
+        warn!(
+            "{MAX_FLAG} is {max}: a slice gets {MOST_ENDPOINTS} endpoints at most, as etcd takes no object of more than 1.5 MiB"
+        );
+    }
     let pump = Pump::new(Arc::clone(&reconciler), budget, &context);
     let turns = Arc::clone(&reconciler);
     let turn = move |slice: &Text| turns.turn(slice);

@@ -25,6 +25,7 @@ mod urgency;
 
 pub use event::{Event, Outcome, SliceObject};
 pub use plan::{Action, Write};
+pub use slice::MOST_ENDPOINTS;
 pub use slices::{Changed, Slices};
 pub use text::Text;
 pub use urgency::{REMOVAL_BOUND, Turn, Urgency};

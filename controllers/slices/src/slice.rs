@@ -10,6 +10,10 @@ use crate::text::Text;
 /// 1.5 MiB, and a request has no room for more than that either.
 pub(crate) const MOST_EXCESS: usize = 768 * 1024;
 
+/// No slice gets more endpoints, whatever it is set to: an entry of usual size takes up to 750 bytes or so, and
+/// this many of these have room beside the excess.
+pub const MOST_ENDPOINTS: usize = 1_000;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Slice {
     pub(crate) name: Text,

@@ -9,7 +9,7 @@ use slab::Slab;
 use crate::Millis;
 use crate::endpoint::{Endpoint, EndpointId, SliceId};
 use crate::namespace::Namespace;
-use crate::slice::Slice;
+use crate::slice::{MOST_ENDPOINTS, Slice};
 use crate::storm::Storm;
 use crate::text::{Text, Texts};
 use crate::urgency::Need;
@@ -62,10 +62,11 @@ pub struct Changed {
 }
 
 impl Slices {
-    /// Nothing known yet. No slice gets more than `max` endpoints; names are drawn from `seed`.
+    /// Nothing known yet. No slice gets more than `max` endpoints, nor more than [`MOST_ENDPOINTS`]; names are
+    /// drawn from `seed`.
     pub fn new(max: usize, seed: u64) -> Self {
         Self {
-            max: max.max(1),
+            max: max.clamp(1, MOST_ENDPOINTS),
             scarce_from: SCARCE_FROM,
             started: false,
             endpoints: Slab::new(),

@@ -53,10 +53,7 @@ impl Adaptive {
 
     /// An answer came after `took`; `well` if it did not complain of the server's own state.
     pub(super) fn answered(&mut self, took: Duration, well: bool, now: Duration) {
-        if now.saturating_sub(self.last) > SILENCE {
-            self.limit = self.configured;
-            self.start_again(now);
-        }
+        self.pass(now);
         self.last = now;
         if self.strained.is_some_and(|strained| now.saturating_sub(strained) < ONE_STRAIN) {
             return;
@@ -78,6 +75,14 @@ impl Adaptive {
         let most = MOST.max(self.configured);
         self.limit = bearable.min(self.limit * GROWTH).clamp(self.configured, most);
         self.start_again(now);
+    }
+
+    /// Time has passed, perhaps without answers.
+    pub(super) fn pass(&mut self, now: Duration) {
+        if now.saturating_sub(self.last) > SILENCE {
+            self.limit = self.configured;
+            self.start_again(now);
+        }
     }
 
     /// Writes a second.
@@ -148,9 +153,15 @@ mod tests {
         run(&mut adaptive, &mut now, 5_000, 10, true);
         adaptive.configure(20.0);
         assert_eq!(adaptive.limit(), 50.0);
+        adaptive.pass(now + ms(29_000));
+        assert_eq!(adaptive.limit(), 50.0);
+        now += ms(31_000);
+        adaptive.pass(now);
+        assert_eq!(adaptive.limit(), 20.0, "by itself");
+        run(&mut adaptive, &mut now, 5_000, 10, true);
         now += ms(31_000);
         adaptive.answered(ms(10), true, now);
-        assert_eq!(adaptive.limit(), 20.0);
+        assert_eq!(adaptive.limit(), 20.0, "with the first answer after it");
         adaptive.configure(5.0);
         assert_eq!(adaptive.limit(), 5.0);
     }

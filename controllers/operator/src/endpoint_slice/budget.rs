@@ -83,6 +83,12 @@ impl Budget {
         self.adapt(burst, |adaptive| adaptive.answered(took, well, now), limit);
     }
 
+    /// Time has passed, perhaps without writes.
+    pub(super) fn pass(&self) {
+        let (now, (limit, burst)) = (self.epoch.elapsed(), self.rate.limits());
+        self.adapt(burst, |adaptive| adaptive.pass(now), limit);
+    }
+
     fn adapt(&self, burst: f64, change: impl FnOnce(&mut Adaptive), otherwise: f64) {
         let limit = self.adaptive.as_ref().map_or(otherwise, |adaptive| {
             let mut adaptive = adaptive.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,8 +27,8 @@ use crate::wiring::{Context, Leading};
 const PRIORITY_ANNOTATION: &str = "cilium.io/ces-namespace";
 /// Events taken in at once while there are many.
 const BATCH: usize = 256;
-/// How often fragmentation is healed, one slice at a time, and slices are doubted of which no
-/// watch has told.
+/// How often fragmentation is healed, one slice at a time, slices are doubted of which no watch has
+/// told, and silence of the API server is noticed.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// How many slices are doubted at once: each is read.
 const DOUBTS: usize = 16;
@@ -206,6 +206,7 @@ impl Pump {
 
     fn keep_up(&mut self) {
         self.upkeeps += 1;
+        self.budget.pass();
         let idle = self.reconciler.is_idle();
         let reconciler = Arc::clone(&self.reconciler);
         let doubtful = reconciler.tell(|slices, _| {

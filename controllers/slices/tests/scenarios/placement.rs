@@ -1,8 +1,11 @@
 //! Which slice an endpoint goes to, and how many slices there are.
 
 use cilia_crds::CoreCiliumEndpoint;
-use cilia_crds::ciliumendpoint::EndpointStatus;
-use cilia_slices::{Event, SliceObject, Slices, Write};
+use cilia_crds::ciliumendpoint::networking::{
+    AddressPair, EncryptionSpec, EndpointNetworking, NamedPort,
+};
+use cilia_crds::ciliumendpoint::{EndpointIdentity, EndpointStatus};
+use cilia_slices::{Action, Event, MOST_ENDPOINTS, SliceObject, Slices, Write};
 
 use super::{Operator, entries};
 
@@ -123,14 +126,14 @@ fn over_full_slices_are_split() {
 
 /// An endpoint whose entry takes about so many kB.
 fn large(kilobytes: usize) -> EndpointStatus {
-    let port = |number: usize| cilia_crds::ciliumendpoint::networking::NamedPort {
+    let port = |number: usize| NamedPort {
         name: Some(format!("{number:0>932}")),
         port: Some(80),
         protocol: Some("TCP".to_owned()),
     };
     EndpointStatus {
-        identity: Some(cilia_crds::ciliumendpoint::EndpointIdentity::default()),
-        networking: Some(cilia_crds::ciliumendpoint::networking::EndpointNetworking::default()),
+        identity: Some(EndpointIdentity::default()),
+        networking: Some(EndpointNetworking::default()),
         named_ports: (0..kilobytes).map(port).collect(),
         ..Default::default()
     }
@@ -166,4 +169,51 @@ fn no_slice_outgrows_what_etcd_takes() {
     assert!(sizes.values().all(|count| count * 20 <= 800), "{sizes:?}");
     assert_eq!(operator.write(), None);
     assert!(!operator.slices.tidy());
+}
+
+/// The longest entry that still counts as usual, for an endpoint with a name of seven letters.
+fn usual() -> EndpointStatus {
+    let pair = AddressPair {
+        ipv4: Some("100.100.100.100".to_owned()),
+        ipv6: Some("fd00:1000:1000:1000:1000:1000:1000:1000".to_owned()),
+    };
+    let node = "100.100.100.100".to_owned();
+    let name = "n".repeat(512 - 60 - "TCP".len() - node.len() - 7);
+    let port = NamedPort { name: Some(name), port: Some(65_535), protocol: Some("TCP".to_owned()) };
+    EndpointStatus {
+        identity: Some(EndpointIdentity { id: Some(16_777_215), ..Default::default() }),
+        networking: Some(EndpointNetworking { addressing: vec![pair], node: Some(node) }),
+        encryption: Some(EncryptionSpec { key: Some(255) }),
+        named_ports: vec![port],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn the_largest_slice_there_can_be_fits_into_etcd() {
+    let mut operator = Operator::new(100_000);
+    let add = |operator: &mut Operator, name: &str, status: &EndpointStatus| {
+        let event = Event::Endpoint { namespace: "ns", name, status: Some(status) };
+        operator.slices.apply(event, operator.now);
+    };
+    for number in 0..40 {
+        add(&mut operator, &format!("large{number:02}"), &large(20));
+    }
+    for number in 0..1_500 {
+        add(&mut operator, &format!("u{number:06}"), &usual());
+    }
+    operator.settle();
+    let sizes: Vec<(usize, usize)> = operator
+        .writes
+        .iter()
+        .map(|write| {
+            let Action::Create { endpoints, .. } = &write.action else { panic!("{write:?}") };
+            (endpoints.len(), serde_json::to_vec(endpoints).expect("JSON").len())
+        })
+        .collect();
+    let (entries, bytes) = sizes.iter().copied().max_by_key(|(_, bytes)| *bytes).expect("slices");
+    assert_eq!(entries, MOST_ENDPOINTS, "{sizes:?}");
+    // What else is in an object takes less than four kilobytes.
+    let limit = 1536 * 1024 - 4096;
+    assert!((limit * 9 / 10..limit).contains(&bytes), "{sizes:?}");
 }

@@ -76,10 +76,12 @@ fn rule(
         }
         (None, Some(selector)) => (selector, "nodeSelector"),
         (Some(_), Some(_)) => {
-            return Err(Error::new(field, "endpointSelector and nodeSelector exclude each other"));
+            let fault = "endpointSelector and nodeSelector exclude each other: write a rule for each in specs";
+            return Err(Error::new(field, fault));
         }
         (None, None) => {
-            return Err(Error::new(field, "one of endpointSelector and nodeSelector is required"));
+            let fault = "one of endpointSelector and nodeSelector is required; endpointSelector: {} is everybody";
+            return Err(Error::new(field, fault));
         }
     };
     let of_nodes = name == "nodeSelector";
@@ -98,7 +100,9 @@ fn rule(
     if log.chars().count() > 32 || log.chars().any(char::is_control) {
         return Err(Error::new(
             format_args!("{field}.log.value"),
-            "at most 32 printable characters are possible",
+            format!(
+                "{log:?} is too long or not printable: at most 32 printable characters are possible"
+            ),
         ));
     }
     let scope = Scope { namespace, of_init, config };
@@ -115,7 +119,8 @@ fn rule(
     if ingress.1 + egress.1 == 0 {
         return Err(Error::new(
             field,
-            "at least one of ingress, ingressDeny, egress and egressDeny must have an item",
+            "at least one of ingress, ingressDeny, egress and egressDeny must have an item; \
+             an empty one, as in ingress: [{}], closes its direction",
         ));
     }
     if of_nodes && !config.host_firewall {
@@ -153,8 +158,18 @@ impl Place<'_> {
             Direction::Egress => ["egress", "egressDeny"],
         };
         let wants = wants.filter(|_| self.scope.config.non_default_deny);
-        let mut section =
-            Section { default_deny: wants.unwrap_or(count > 0), ..Section::default() };
+        // As with Cilium only what has items can close.
+        if count == 0 {
+            if wants == Some(true) {
+                let [allows, denies] = names;
+                let text = format!(
+                    "it has no effect without {allows} and {denies}: write {allows}: [{{}}] to close the direction"
+                );
+                notes.push(Note { field: format!("{field}.enableDefaultDeny.{allows}"), text });
+            }
+            return Ok((None, 0));
+        }
+        let mut section = Section { default_deny: wants.unwrap_or(true), ..Section::default() };
         for (items, name) in written.iter().zip(names) {
             for (index, item) in items.iter().enumerate() {
                 read(
@@ -167,8 +182,17 @@ impl Place<'_> {
                 )?;
             }
         }
-        let concerns = count > 0 || section.default_deny;
-        Ok((concerns.then_some(section), count))
+        Ok((Some(section), count))
+    }
+}
+
+/// A prefix; an address alone is none.
+pub(crate) fn prefix(text: &str, field: &str) -> Result<IpNet, Error> {
+    match (address_range(text, field)?, text.contains('/')) {
+        (prefix, true) => Ok(prefix),
+        (address, false) => {
+            Err(Error::new(field, format!("{text:?} is not a prefix: write {address}")))
+        }
     }
 }
 

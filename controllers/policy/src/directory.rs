@@ -9,6 +9,7 @@ use cilia_crds::Labels;
 use ipnet::IpNet;
 
 use crate::config::Config;
+use crate::error::Error;
 use crate::rule::{Groups, Peer, ServiceName, Services};
 use crate::selector::{CLUSTER, K8S, Key, NAMESPACE, Requirement, Selector};
 
@@ -25,22 +26,30 @@ pub struct CidrGroup {
 }
 
 impl CidrGroup {
-    /// What an object says; and the ranges in it that can't be read.
-    pub fn read(group: &cilia_crds::CiliumCidrGroup) -> (Self, Vec<String>) {
+    /// What is wrong with a group that may not be readable, if anything is.
+    pub fn fault(object: &serde_json::Value) -> Option<String> {
+        match crate::parse::typed(object) {
+            Ok(group) => Self::read(&group).1.first().map(ToString::to_string),
+            Err(fault) => Some(fault),
+        }
+    }
+
+    /// What an object says; and what is wrong with ranges in it.
+    pub fn read(group: &cilia_crds::CiliumCidrGroup) -> (Self, Vec<Error>) {
         let mut read = Self::default();
         for (key, value) in group.metadata.labels.iter().flatten() {
             read.labels.insert(CIDR_GROUP, key, value);
         }
-        let mut odd = Vec::new();
-        for text in &group.spec.external_cidrs {
-            match crate::cnp::address_range(text, "spec.externalCIDRs") {
+        let mut faults = Vec::new();
+        for (index, text) in group.spec.external_cidrs.iter().enumerate() {
+            match crate::cnp::address_range(text, &format!("spec.externalCIDRs[{index}]")) {
                 Ok(prefix) => {
                     read.prefixes.insert(prefix);
                 }
-                Err(_) => odd.push(text.clone()),
+                Err(fault) => faults.push(fault),
             }
         }
-        (read, odd)
+        (read, faults)
     }
 }
 

@@ -4,6 +4,7 @@
 //! rules themselves.
 
 mod reasons;
+mod sides;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,6 +18,8 @@ use crate::map::Verdict;
 use crate::names::NamedPorts;
 use crate::repository::Repository;
 use crate::rule::{Action, Direction};
+
+pub use sides::{entity, port};
 
 /// One side of a flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -57,6 +57,13 @@ const V6: &[(&str, u8)] = &[
     ("ExtendedEchoReply", 161),
 ];
 
+/// A type of message by its number or name.
+pub(crate) fn type_of(proto: u8, text: &str) -> Option<u8> {
+    let names = if proto == protocol::ICMPV6 { V6 } else { V4 };
+    let known = names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+    known.or_else(|| text.parse().ok())
+}
+
 /// The messages of an item.
 pub(crate) fn read(rules: &[IcmpRule], field: &str) -> Result<Vec<Port>, Error> {
     let mut found = Vec::new();
@@ -69,24 +76,20 @@ pub(crate) fn read(rules: &[IcmpRule], field: &str) -> Result<Vec<Port>, Error> 
             ));
         }
         for (index, message) in rule.fields.iter().enumerate() {
-            let (proto, names) = match message.family {
-                IcmpFamily::Ipv4 => (protocol::ICMP, V4),
-                IcmpFamily::Ipv6 => (protocol::ICMPV6, V6),
+            let proto = match message.family {
+                IcmpFamily::Ipv4 => protocol::ICMP,
+                IcmpFamily::Ipv6 => protocol::ICMPV6,
             };
             let number = match &message.icmp_type {
                 IntOrString::Int(number) => u8::try_from(*number).ok(),
-                IntOrString::String(text) => {
-                    let known =
-                        names.iter().find(|(name, _)| name == text).map(|(_, number)| *number);
-                    known.or_else(|| text.parse().ok())
-                }
+                IntOrString::String(text) => type_of(proto, text),
             };
             let Some(number) = number else {
                 let family = protocol::name(proto).unwrap_or_default();
                 return Err(Error::new(
                     format_args!("{field}[{index}].type"),
                     format!(
-                        "{} is not a type of {family}: a number up to 255 or a name",
+                        "{} is not a type of {family}: a number from 0 to 255 or a name such as EchoRequest",
                         shown(&message.icmp_type)
                     ),
                 ));

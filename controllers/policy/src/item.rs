@@ -4,7 +4,7 @@ mod written;
 
 use cilia_crds::policy::{AuthenticationMode, CidrRule, Entity, ServiceRef};
 
-use crate::cnp::{Place, address_range};
+use crate::cnp::{Place, address_range, prefix};
 use crate::error::{Error, Note};
 use crate::icmp;
 use crate::rule::{
@@ -25,6 +25,7 @@ pub(crate) fn read(
     section: &mut Section,
     notes: &mut Vec<Note>,
 ) -> Result<(), Error> {
+    let default_deny = section.default_deny;
     let mut reader = Reader { place, direction, written, field, notes };
     let requires = reader.requires()?;
     if written.deny {
@@ -33,19 +34,37 @@ pub(crate) fn read(
         section.requires.extend(requires);
     }
     reader.exclusive()?;
-    let mut peers = reader.peers()?;
-    let ports = reader.ports()?;
-    if written.authentication.is_some_and(|auth| auth.mode != AuthenticationMode::Disabled) {
-        reader.note("authentication", "not enforced yet: nothing is allowed by this item");
-        peers = Some(Peers::Of(Vec::new()));
+    let peers = reader.peers()?;
+    let written_ports = reader.ports()?;
+    let authenticated =
+        written.authentication.is_some_and(|auth| auth.mode != AuthenticationMode::Disabled);
+    if authenticated {
+        reader.note("authentication", "not enforced yet: nothing passes that this item means");
     }
     // An item that names neither peers nor ports selects nothing.
-    if let Some((peers, ports)) = match (peers, ports) {
-        (None, None) => None,
-        (peers, ports) => Some((peers.unwrap_or(Peers::Any), ports.unwrap_or(Ports::Any))),
-    } {
-        let action = if written.deny { Action::Deny } else { Action::Allow };
+    let (peers, toports::Read { ports, inspected }) = match (peers, written_ports) {
+        (None, None) => return Ok(()),
+        (peers, ports) => (peers.unwrap_or(Peers::Any), ports.unwrap_or_default()),
+    };
+    let mut say = |action, ports| {
+        let peers = peers.clone();
         section.items.push(Item { field: field.into(), action, peers, ports });
+    };
+    if written.deny {
+        say(Action::Deny, ports);
+        return Ok(());
+    }
+    if authenticated {
+        say(Action::Authenticate, ports.and(inspected));
+        return Ok(());
+    }
+    // Where nothing else is closed, requests that rules don't name pass a proxy, too.
+    let closes = default_deny && !inspected.is_empty();
+    if closes {
+        say(Action::Inspect, Ports::Of(inspected));
+    }
+    if !closes || ports != Ports::Of(Vec::new()) {
+        say(Action::Allow, ports);
     }
     Ok(())
 }
@@ -92,7 +111,7 @@ impl Reader<'_, '_> {
             ("CIDRSet", w.cidr_set.map_or(0, Vec::len)),
             ("Entities", w.entities.map_or(0, Vec::len)),
             ("Nodes", w.nodes.map_or(0, Vec::len)),
-            ("Groups", w.groups.unwrap_or(0)),
+            ("Groups", w.groups.map_or(0, Vec::len)),
             ("Services", w.services.map_or(0, Vec::len)),
             ("FQDNs", w.fqdns.map_or(0, Vec::len)),
         ];
@@ -126,9 +145,6 @@ impl Reader<'_, '_> {
             peers.push(self.cidr_set(rule, index)?);
         }
         for entity in w.entities.into_iter().flatten() {
-            if *entity == Entity::All {
-                return Ok(Some(Peers::Any));
-            }
             peers.extend(self.entity(*entity));
         }
         for (index, name) in w.fqdns.into_iter().flatten().enumerate() {
@@ -148,14 +164,25 @@ impl Reader<'_, '_> {
         for (index, service) in w.services.into_iter().flatten().enumerate() {
             peers.extend(self.service(service, index)?);
         }
-        let counts = [("Groups", w.groups.unwrap_or(0)), ("FQDNs", w.fqdns.map_or(0, Vec::len))];
+        let counts =
+            [("Groups", w.groups.map_or(0, Vec::len)), ("FQDNs", w.fqdns.map_or(0, Vec::len))];
         let mut open = false;
         for (name, _) in counts.into_iter().filter(|(_, count)| *count > 0) {
             self.not_yet(self.member(name));
             open = true;
         }
+        // An empty list means nobody, whatever stands beside it.
+        let empty = w.endpoints.is_some_and(Vec::is_empty)
+            || w.cidr.is_some_and(Vec::is_empty)
+            || w.cidr_set.is_some_and(Vec::is_empty)
+            || w.entities.is_some_and(Vec::is_empty)
+            || w.nodes.is_some_and(Vec::is_empty);
+        if empty {
+            return Ok(Some(Peers::Of(Vec::new())));
+        }
         // A deny that can't be told whom it means denies everybody.
-        if open && w.deny {
+        let all = w.entities.is_some_and(|entities| entities.contains(&Entity::All));
+        if all || (open && w.deny) {
             return Ok(Some(Peers::Any));
         }
         let mentioned = w.endpoints.is_some()
@@ -218,8 +245,10 @@ impl Reader<'_, '_> {
     /// Reads a range, or the ranges of groups, with exceptions.
     fn cidr_set(&mut self, rule: &CidrRule, index: usize) -> Result<Peer, Error> {
         let field = format!("{}[{index}]", self.member("CIDRSet"));
-        let given = usize::from(rule.cidr.is_some())
-            + usize::from(rule.cidr_group_ref.is_some())
+        let cidr = rule.cidr.as_deref().filter(|text| !text.is_empty());
+        let group = rule.cidr_group_ref.as_deref().filter(|text| !text.is_empty());
+        let given = usize::from(cidr.is_some())
+            + usize::from(group.is_some())
             + usize::from(rule.cidr_group_selector.is_some());
         if given != 1 {
             return Err(Error::new(
@@ -231,10 +260,10 @@ impl Reader<'_, '_> {
             .except
             .iter()
             .enumerate()
-            .map(|(at, text)| address_range(text, &format!("{field}.except[{at}]")));
+            .map(|(at, text)| prefix(text, &format!("{field}.except[{at}]")));
         let except: Vec<_> = except.collect::<Result<_, _>>()?;
-        if let Some(name) = &rule.cidr_group_ref {
-            return Ok(Peer::Groups { groups: Groups::Named(name.as_str().into()), except });
+        if let Some(name) = group {
+            return Ok(Peer::Groups { groups: Groups::Named(name.into()), except });
         }
         if let Some(selector) = &rule.cidr_group_selector {
             let requirements =
@@ -242,14 +271,7 @@ impl Reader<'_, '_> {
             let groups = Groups::Labelled(Selector::new(requirements));
             return Ok(Peer::Groups { groups, except });
         }
-        let text = rule.cidr.as_deref().unwrap_or_default();
-        if !text.contains('/') {
-            return Err(Error::new(
-                format_args!("{field}.cidr"),
-                format!("{text:?} is not a prefix such as 10.0.0.0/8"),
-            ));
-        }
-        let prefix = address_range(text, &format!("{field}.cidr"))?;
+        let prefix = prefix(cidr.unwrap_or_default(), &format!("{field}.cidr"))?;
         for (at, one) in except.iter().enumerate() {
             let field = format!("{field}.except[{at}]");
             if !prefix.contains(one) {
@@ -292,7 +314,7 @@ impl Reader<'_, '_> {
     }
 
     /// The ports; nothing if no port is mentioned.
-    fn ports(&mut self) -> Result<Option<Ports>, Error> {
+    fn ports(&mut self) -> Result<Option<toports::Read>, Error> {
         let w = self.written;
         let (ports, icmps) =
             (w.ports.filter(|ports| !ports.is_empty()), w.icmps.filter(|icmps| !icmps.is_empty()));
@@ -302,7 +324,8 @@ impl Reader<'_, '_> {
                 "it can't be combined with toPorts: write two items",
             )),
             (None, Some(icmps)) => {
-                icmp::read(icmps, &format!("{}.icmps", self.field)).map(Ports::Of).map(Some)
+                let messages = icmp::read(icmps, &format!("{}.icmps", self.field))?;
+                Ok(Some(toports::Read { ports: Ports::Of(messages), inspected: Vec::new() }))
             }
             (Some(ports), None) => {
                 let field = format!("{}.toPorts", self.field);

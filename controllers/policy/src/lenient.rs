@@ -28,7 +28,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
         let metadata = serde_json::from_value(metadata).map_err(D::Error::custom)?;
         let conditions = value.pointer("/status/conditions").cloned().unwrap_or_default();
         let conditions = serde_json::from_value(conditions).unwrap_or_default();
-        let object = serde_json::from_value(value).map_err(|error| error.to_string());
+        let object = crate::parse::typed(&value);
         Ok(Self { metadata, conditions, object })
     }
 }
@@ -83,6 +83,8 @@ mod tests {
         let read: Lenient<CiliumNetworkPolicy> =
             serde_json::from_value(object).expect("metadata suffice");
         assert_eq!((read.name_any(), read.namespace()), ("odd".into(), Some("shop".into())));
-        assert!(read.object.expect_err("an unknown entity").contains("of-a-later-release"));
+        let fault = read.object.expect_err("an unknown entity");
+        assert!(fault.starts_with("spec.ingress[0].fromEntities[0]: "), "{fault}");
+        assert!(fault.contains("of-a-later-release"), "{fault}");
     }
 }

@@ -22,6 +22,7 @@ mod icmp;
 mod item;
 mod knp;
 pub mod l4;
+mod label_syntax;
 mod lenient;
 mod manifests;
 pub mod map;
@@ -49,7 +50,9 @@ pub use cnp::{Parsed, cilium, clusterwide};
 pub use config::{Config, Mode};
 pub use directory::{CIDR_GROUP, CidrGroup, Service, ServiceId};
 pub use error::{Error, Note};
-pub use explain::{Advice, Cut, Explanation, Flow, Near, Part, Party, Reason, cuts, explain};
+pub use explain::{
+    Advice, Cut, Explanation, Flow, Near, Part, Party, Reason, cuts, entity, explain, port,
+};
 pub use fit::Fit;
 pub use knp::kubernetes;
 pub use lenient::Lenient;

@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use crate::config::Config;
 use crate::directory::CidrGroup;
-use crate::explain::Party;
+use crate::explain::{Party, entity};
 use crate::names::ClusterPorts;
 use crate::nodes::Node;
-use crate::parse::read;
+use crate::parse::{self, read};
 use crate::repository::Repository;
 use objects::{Addresses, Pod};
 
@@ -91,10 +91,7 @@ impl Manifests {
             cluster.repository.set_service(&id, Some(service));
         }
         for object in of(&["CiliumCIDRGroup"]) {
-            if let Ok(group) = serde_json::from_value(object.clone()) {
-                let name: Arc<str> = objects::name(object).into();
-                cluster.repository.set_group(&name, Some(CidrGroup::read(&group).0));
-            }
+            cluster.take_group(object);
         }
         for object in of(&["Node"]) {
             let node = objects::node(object);
@@ -139,6 +136,21 @@ impl Manifests {
             self.pods.insert(format!("{}/{}", pod.namespace, pod.name), party);
         }
         self.repository.set_named_ports(Arc::new(names));
+    }
+
+    fn take_group(&mut self, object: &Value) {
+        let name = objects::name(object);
+        let mut fault = |fault: String| {
+            self.faults.push((format!("CiliumCIDRGroup {name}"), fault));
+        };
+        match parse::typed(object) {
+            Ok(group) => {
+                let (group, faults) = CidrGroup::read(&group);
+                faults.iter().for_each(|one| fault(one.to_string()));
+                self.repository.set_group(&name.into(), Some(group));
+            }
+            Err(one) => fault(one),
+        }
     }
 
     fn take_policy(&mut self, object: &Value, config: &Config) {
@@ -199,13 +211,11 @@ impl Manifests {
             let host = if node.own { NumericIdentity::HOST } else { NumericIdentity::REMOTE_NODE };
             return Ok(owner.unwrap_or_else(|| identity(host)));
         }
-        let entity = NumericIdentity::RESERVED.iter().find(|(_, name)| *name == text);
-        match entity {
-            Some((number, _)) => Ok(identity(*number)),
-            None => Err(format!(
+        entity(text).map(identity).ok_or_else(|| {
+            format!(
                 "{text:?} is not a pod (namespace/name), an address, an identity's number, node/name or an entity that is known"
-            )),
-        }
+            )
+        })
     }
 
     /// Whoever has an address.

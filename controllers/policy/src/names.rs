@@ -32,6 +32,12 @@ impl ClusterPorts {
         numbers.by_identity.entry(identity).or_default().insert(port);
         numbers.all.insert(port);
     }
+
+    /// What pods of this identity themselves call so.
+    pub(crate) fn of(&self, identity: NumericIdentity, name: &PortName) -> Vec<u16> {
+        let own = self.0.get(name).and_then(|numbers| numbers.by_identity.get(&identity));
+        own.into_iter().flatten().copied().collect()
+    }
 }
 
 /// Whose names count.

@@ -1,6 +1,6 @@
 //! Decides what the rules that concern one subject say, in the order in which they are asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use cilia_crds::Labels;
@@ -92,31 +92,49 @@ impl Plan {
             return Self { statements: vec![Statement::open()], ..Self::default() };
         }
         let isolated = strict || network.iter().any(|(_, _, section)| section.default_deny);
-        let mut plan = Self { enforced, isolated, tiered: !ordered.is_empty(), ..Self::default() };
-        let mut add = |plan: &mut Self, of: &(&PolicyId, &Rule, &Section), item, requires: &[_]| {
-            let (policy, rule, _) = *of;
-            let cookie = origins.single(origin(policy, rule, item));
-            plan.add(context, rule.tier, item, requires, cookie);
-        };
+        let shared = Shared::of(network.iter().flat_map(|(_, _, section)| &section.items));
+        let tiered = !ordered.is_empty() || shared.is_some();
+        let mut plan = Self { enforced, isolated, tiered, ..Self::default() };
+        let mut add =
+            |plan: &mut Self, of: &(&PolicyId, &Rule, &Section), item: &Item, requires: &[_]| {
+                let (policy, rule, _) = *of;
+                let cookie = origins.single(origin(policy, rule, item));
+                plan.add(context, rule.tier, item, requires, cookie);
+            };
         for of in ordered.iter().filter(|(_, rule, _)| rule.tier < Tier::Network) {
             of.2.items.iter().for_each(|item| add(&mut plan, of, item, &[]));
         }
         let requires = |pick: fn(&Section) -> &Vec<Requirement>| -> Vec<Requirement> {
             network.iter().flat_map(|(_, _, section)| pick(section)).cloned().collect()
         };
-        // Denies first: with that the first answer is the right one here, too.
-        for (action, requires) in [
-            (Action::Deny, requires(|section| &section.deny_requires)),
-            (Action::Allow, requires(|section| &section.requires)),
-        ] {
-            for of in &network {
-                let items = of.2.items.iter().filter(|item| item.action == action);
-                items.for_each(|item| add(&mut plan, of, item, &requires));
+        let denied = requires(|section| &section.deny_requires);
+        let allowed = requires(|section| &section.requires);
+        let with = |action: Action| {
+            network.iter().flat_map(move |of| {
+                let items = of.2.items.iter().filter(move |item| item.action == action);
+                items.map(move |item| (*of, item))
+            })
+        };
+        let open = |plan: &mut Self| {
+            if direction == Direction::Ingress && config.allow_localhost && !whose.host {
+                let host = Some(Peer::Entity(Selector::reserved("host")));
+                plan.statements.push(Statement { peer: host, ..Statement::open() });
             }
-        }
-        if direction == Direction::Ingress && config.allow_localhost && !whose.host {
-            let host = Some(Peer::Entity(Selector::reserved("host")));
-            plan.statements.push(Statement { peer: host, ..Statement::open() });
+        };
+        // Denies first: with that the first answer is the right one here, too.
+        with(Action::Deny).for_each(|(of, item)| add(&mut plan, of, item, &denied));
+        if let Some(shared) = shared {
+            // What would be inspected is closed to broader allows, but not to the node.
+            open(&mut plan);
+            with(Action::Authenticate).for_each(|(of, item)| add(&mut plan, of, item, &allowed));
+            for (of, item) in with(Action::Allow) {
+                shared.parts(item).iter().for_each(|part| add(&mut plan, of, part, &allowed));
+            }
+            with(Action::Inspect).for_each(|(of, item)| add(&mut plan, of, item, &allowed));
+            with(Action::Allow).for_each(|(of, item)| add(&mut plan, of, item, &allowed));
+        } else {
+            with(Action::Allow).for_each(|(of, item)| add(&mut plan, of, item, &allowed));
+            open(&mut plan);
         }
         if isolated {
             return plan;
@@ -147,9 +165,10 @@ impl Plan {
             Tier::Network => 1,
             Tier::Baseline(_) => 2,
         };
+        let action = if item.action.drops() { Action::Deny } else { item.action };
         let mut say = |peer| {
             let ports = ports.clone();
-            self.statements.push(Statement { tier, action: item.action, peer, ports, cookie });
+            self.statements.push(Statement { tier, action, peer, ports, cookie });
         };
         let Peers::Of(peers) = &item.peers else { return say(None) };
         for peer in peers {
@@ -178,6 +197,45 @@ impl Plan {
         let blocks = peers.filter(|peer| matches!(peer, Peer::Block { .. }));
         blocks.flat_map(named).copied().collect()
     }
+}
+
+/// Peers and ports, one by one, on which a proxy would inspect requests.
+struct Shared<'a>(HashSet<(Option<&'a Peer>, &'a Port)>);
+
+impl<'a> Shared<'a> {
+    /// Nothing if no item closes what others allow.
+    fn of(items: impl Iterator<Item = &'a Item> + Clone) -> Option<Self> {
+        let closing = |action| matches!(action, Action::Inspect | Action::Authenticate);
+        if !items.clone().any(|item| closing(item.action)) {
+            return None;
+        }
+        let inspected = items.filter(|item| item.action == Action::Inspect);
+        Some(Self(inspected.flat_map(pairs).collect()))
+    }
+
+    /// What of an item means just the same as one that would inspect: all requests pass there.
+    fn parts(&self, item: &Item) -> Vec<Item> {
+        let same = pairs(item).filter(|pair| self.0.contains(pair));
+        let part = |(peer, port): (Option<&Peer>, &Port)| Item {
+            peers: peer.map_or(Peers::Any, |peer| Peers::Of(vec![peer.clone()])),
+            ports: Ports::Of(vec![port.clone()]),
+            ..item.clone()
+        };
+        same.map(part).collect()
+    }
+}
+
+/// The peers of an item with each of its ports; everybody is none.
+fn pairs(item: &Item) -> impl Iterator<Item = (Option<&Peer>, &Port)> {
+    let peers: Vec<Option<&Peer>> = match &item.peers {
+        Peers::Any => vec![None],
+        Peers::Of(peers) => peers.iter().map(Some).collect(),
+    };
+    let ports = match &item.ports {
+        Ports::Any => &[][..],
+        Ports::Of(ports) => ports,
+    };
+    peers.into_iter().flat_map(move |peer| ports.iter().map(move |port| (peer, port)))
 }
 
 impl Statement {

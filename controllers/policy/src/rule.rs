@@ -54,7 +54,14 @@ impl Action {
             Self::Allow => "allows",
             Self::Deny => "denies",
             Self::Pass => "passes on",
+            Self::Inspect => "would inspect requests (not enforced yet: closed) of",
+            Self::Authenticate => "would authenticate (not enforced yet: closed)",
         }
+    }
+
+    /// Whether the packets that it means don't pass.
+    pub fn drops(self) -> bool {
+        matches!(self, Self::Deny | Self::Inspect | Self::Authenticate)
     }
 }
 
@@ -227,6 +234,11 @@ pub enum Action {
     Deny,
     /// The next tier decides.
     Pass,
+    /// They would pass a proxy that looks at requests. There is none: they are dropped, whatever a broader
+    /// rule allows; only a rule that allows just the same without a look lets them pass.
+    Inspect,
+    /// They would pass if the peer proved who it is. It can't: they are dropped, whatever is allowed.
+    Authenticate,
 }
 
 /// Peers and ports that are allowed, or denied, together.
@@ -313,12 +325,23 @@ pub enum ServiceName {
 }
 
 /// The ports of the receiving side.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Ports {
     /// Every packet, of every protocol.
+    #[default]
     Any,
     /// Packets to one of these; no packet, if there are none.
     Of(Vec<Port>),
+}
+
+impl Ports {
+    /// These and more.
+    pub(crate) fn and(self, more: Vec<Port>) -> Self {
+        match self {
+            Self::Any => Self::Any,
+            Self::Of(ports) => Self::Of([ports, more].concat()),
+        }
+    }
 }
 
 /// A port of a protocol, or several.

@@ -233,7 +233,9 @@ impl<'a> Tiers<'a> {
             }
             match filter.action {
                 Action::Allow => return (Cell::Allow(filter.cookie), *at),
-                Action::Deny => return (Cell::Deny(filter.cookie), *at),
+                Action::Deny | Action::Inspect | Action::Authenticate => {
+                    return (Cell::Deny(filter.cookie), *at);
+                }
                 Action::Pass => passed = Some(filter.tier),
             }
         }

@@ -25,6 +25,15 @@ impl PortsOf<'_> {
     }
 }
 
+/// The ports that an item means.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    /// Those that are allowed or denied as such.
+    pub(crate) ports: Ports,
+    /// Those on which a proxy would look at requests.
+    pub(crate) inspected: Vec<Port>,
+}
+
 /// The ports that an item means; an element without ports means none.
 pub(crate) fn read(
     place: Place<'_>,
@@ -32,17 +41,18 @@ pub(crate) fn read(
     written: PortsOf<'_>,
     field: &str,
     notes: &mut Vec<Note>,
-) -> Result<Ports, Error> {
-    let mut found = Vec::new();
+) -> Result<Read, Error> {
+    let (mut found, mut inspected) = (Vec::new(), Vec::new());
     match written {
         PortsOf::Allow(rules) => {
             for (index, rule) in rules.iter().enumerate() {
                 let field = format!("{field}[{index}]");
-                let ports = ports(place, &rule.ports, &field)?;
+                let ports = ports(place, &rule.ports, &field, notes)?;
                 demands(place, direction, rule, &ports, &field)?;
                 if let Some(demand) = unbuilt(rule) {
                     let text = "not enforced yet: nothing is allowed on these ports".to_owned();
                     notes.push(Note { field: format!("{field}.{demand}"), text });
+                    inspected.extend(ports);
                 } else {
                     notes.extend(without_ports(&ports, &field, "allowed"));
                     found.extend(ports);
@@ -52,13 +62,13 @@ pub(crate) fn read(
         PortsOf::Deny(rules) => {
             for (index, rule) in rules.iter().enumerate() {
                 let field = format!("{field}[{index}]");
-                let ports = ports(place, &rule.ports, &field)?;
+                let ports = ports(place, &rule.ports, &field, notes)?;
                 notes.extend(without_ports(&ports, &field, "denied"));
                 found.extend(ports);
             }
         }
     }
-    Ok(Ports::Of(found))
+    Ok(Read { ports: Ports::Of(found), inspected })
 }
 
 /// As with Cilium no port is no packet, which may be a mistake.
@@ -67,7 +77,12 @@ fn without_ports(ports: &[Port], field: &str, done: &str) -> Option<Note> {
     ports.is_empty().then(|| Note { field: format!("{field}.ports"), text: text() })
 }
 
-fn ports(place: Place<'_>, written: &[PortProtocol], field: &str) -> Result<Vec<Port>, Error> {
+fn ports(
+    place: Place<'_>,
+    written: &[PortProtocol],
+    field: &str,
+    notes: &mut Vec<Note>,
+) -> Result<Vec<Port>, Error> {
     if written.len() > 40 {
         let fault = format!("{} ports are given, at most 40 are possible", written.len());
         return Err(Error::new(format_args!("{field}.ports"), fault));
@@ -112,11 +127,26 @@ fn ports(place: Place<'_>, written: &[PortProtocol], field: &str) -> Result<Vec<
         });
         let end = end.transpose()?;
         let text = if text.is_empty() { "0" } else { text };
+        let first = found.len();
         for proto in protocols {
             found.push(port_or_name(*proto, text, end, &format!("{field}.port"))?);
         }
+        notes.extend(without_end(&found[first], end, &field));
     }
     Ok(found)
+}
+
+/// An end that Cilium ignores, which may be a mistake.
+fn without_end(port: &Port, end: Option<u16>, field: &str) -> Option<Note> {
+    let end = end.filter(|end| *end > 0)?;
+    let text = match port {
+        Port::Named { name, .. } => format!("a name has no end: it is {name} alone"),
+        Port::Range { first, .. } if end < *first => {
+            format!("{end} comes before {first}: it is port {first} alone")
+        }
+        Port::Range { .. } => return None,
+    };
+    Some(Note { field: format!("{field}.endPort"), text })
 }
 
 /// What is demanded beyond ports and isn't built yet.

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::label_syntax;
 use crate::selector::{
     CLUSTER, K8S, Key, NAMESPACE, NAMESPACE_LABELS, Operator, RESERVED, Requirement, Selector,
 };
@@ -25,11 +26,20 @@ pub(crate) fn requirements(
     selector: &LabelSelector,
     field: &str,
 ) -> Result<Vec<Requirement>, Error> {
-    let labels = selector
-        .match_labels
-        .iter()
-        .map(|(key, value)| Ok(Requirement::equals(Key::parse(key), value)));
+    let labels = selector.match_labels.iter().map(|(key, value)| {
+        let field = format!("{field}.matchLabels[{key:?}]");
+        if let Some(fault) = label_syntax::fault_of_value(value) {
+            return Err(Error::new(field, fault));
+        }
+        Ok(Requirement::equals(self::key(key, &field)?, value))
+    });
     let expressions = selector.match_expressions.iter().enumerate().map(|(index, expression)| {
+        let field = format!("{field}.matchExpressions[{index}]");
+        for (index, value) in expression.values.iter().enumerate() {
+            if let Some(fault) = label_syntax::fault_of_value(value) {
+                return Err(Error::new(format_args!("{field}.values[{index}]"), fault));
+            }
+        }
         let values = || {
             expression.values.iter().map(|value| value.as_str().into()).collect::<Vec<Box<str>>>()
         };
@@ -39,21 +49,23 @@ pub(crate) fn requirements(
             LabelSelectorOperator::Exists => Operator::Exists,
             LabelSelectorOperator::DoesNotExist => Operator::DoesNotExist,
         };
-        let field = format!("{field}.matchExpressions[{index}]");
-        checked(
-            Requirement { key: Key::parse(&expression.key), operator },
-            expression.values.len(),
-            &field,
-        )
+        let key = key(&expression.key, &format!("{field}.key"))?;
+        counted(Requirement { key, operator }, expression.values.len(), &field)
     });
     labels.chain(expressions).collect()
 }
 
-/// A requirement whose operator and number of values agree.
-fn checked(requirement: Requirement, values: usize, field: &str) -> Result<Requirement, Error> {
-    if requirement.key.name.is_empty() {
-        return Err(Error::new(format_args!("{field}.key"), "the key is empty"));
+/// A key that a label can have; its source is whatever is written.
+fn key(text: &str, field: &str) -> Result<Key, Error> {
+    let key = Key::parse(text);
+    match label_syntax::fault_of_key(&key.name) {
+        Some(fault) => Err(Error::new(field, fault)),
+        None => Ok(key),
     }
+}
+
+/// A requirement whose operator and number of values agree.
+fn counted(requirement: Requirement, values: usize, field: &str) -> Result<Requirement, Error> {
     match requirement.operator {
         Operator::In(_) | Operator::NotIn(_) if values == 0 => Err(Error::new(
             format_args!("{field}.values"),
@@ -114,12 +126,15 @@ pub(crate) fn kubernetes(
     prefix: &str,
     field: &str,
 ) -> Result<Vec<Requirement>, Error> {
-    let key = |name: &str| Key::new(K8S, &format!("{prefix}{name}"));
-    let labels = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .map(|(name, value)| Ok(Requirement::equals(key(name), value)));
+    // Values that can't be are the API server's business, which admits them in old objects.
+    let key = |name: &str, field: &str| match label_syntax::fault_of_key(name) {
+        Some(fault) => Err(Error::new(field, fault)),
+        None => Ok(Key::new(K8S, &format!("{prefix}{name}"))),
+    };
+    let labels = selector.match_labels.iter().flatten().map(|(name, value)| {
+        let key = key(name, &format!("{field}.matchLabels[{name:?}]"))?;
+        Ok(Requirement::equals(key, value))
+    });
     let expressions =
         selector.match_expressions.iter().flatten().enumerate().map(|(index, expression)| {
             let field = format!("{field}.matchExpressions[{index}]");
@@ -135,7 +150,8 @@ pub(crate) fn kubernetes(
                     return Err(Error::new(format_args!("{field}.operator"), fault));
                 }
             };
-            checked(Requirement { key: key(&expression.key), operator }, written.len(), &field)
+            let key = key(&expression.key, &format!("{field}.key"))?;
+            counted(Requirement { key, operator }, written.len(), &field)
         });
     labels.chain(expressions).collect()
 }

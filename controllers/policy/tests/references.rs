@@ -64,8 +64,8 @@ impl Cluster {
     fn group(&mut self, name: &str, team: &str, prefixes: &[&str]) {
         let object = json!({"metadata": {"name": name, "labels": {"team": team}}, "spec": {"externalCIDRs": prefixes}});
         let group: CiliumCidrGroup = serde_json::from_value(object).expect("a group");
-        let (group, odd) = CidrGroup::read(&group);
-        assert_eq!(odd.len(), prefixes.iter().filter(|text| text.contains("odd")).count());
+        let (group, faults) = CidrGroup::read(&group);
+        assert_eq!(faults.len(), prefixes.iter().filter(|text| text.contains("odd")).count());
         self.0.set_group(&name.into(), Some(group));
     }
 }
@@ -273,4 +273,57 @@ fn s61_s62_the_node_has_policy() {
         &strict,
     );
     assert_eq!(c.verdict(HOST, Ingress, 6, 22), Allowed);
+}
+
+#[test]
+fn r65_policies_that_come_and_go_cut_nobody_elses() {
+    use rand::{RngExt as _, SeedableRng as _};
+    // The API server is outside, and others name ranges, services and groups that have its address.
+    let keep = json!({"endpointSelector": {}, "egress": [{"toEntities": ["kube-apiserver"]}]});
+    let mut c = Cluster::new(Config::default()).cnp(&keep);
+    c.0.set_api_servers(&BTreeSet::from([E1.parse().expect("an address")]));
+    c.0.set_service(&("test".into(), "given".into()), Some(service(&[], &[E1, E2])));
+    let ranges = ["192.0.2.1/32", "192.0.2.0/31", "192.0.2.0/24", "0.0.0.0/0"]
+        .map(|range| json!({"toCIDR": [range]}));
+    let others = [
+        json!({"toCIDRSet": [{"cidr": "192.0.2.0/24", "except": ["192.0.2.1/32"]}]}),
+        json!({"toServices": [{"k8sService": {"serviceName": "given", "namespace": "test"}}]}),
+        json!({"toCIDRSet": [{"cidrGroupRef": "net"}]}),
+    ];
+    let items = [&ranges[..], &others].concat();
+    let rng = &mut rand::rngs::SmallRng::seed_from_u64(65);
+    for round in 0..200 {
+        let which = rng.random_range(0..items.len());
+        let spec = json!({"endpointSelector": {}, "egress": [items[which]]});
+        let object = json!({"kind": "CiliumNetworkPolicy", "metadata": {"name": format!("u{which}"), "namespace": "test"}, "spec": spec});
+        let (id, parsed) = read(&object, &Config::default()).expect("a policy");
+        if rng.random_bool(0.5) {
+            c.0.set_policy(id, parsed.expect("a valid policy").rules);
+        } else {
+            c.0.remove_policy(&id);
+        }
+        match rng.random_range(0..3) {
+            0 => c.group("net", "edge", &[E1]),
+            1 => c.group("net", "edge", &["192.0.2.0/25"]),
+            _ => {
+                c.0.retire_prefixes();
+            }
+        }
+        assert_eq!(c.outside(E1), Allowed, "round {round}: {spec}");
+        assert_eq!(
+            c.outside("198.51.100.1") == Allowed,
+            c.0.policies().keys().any(|id| &*id.name == "u3"),
+            "round {round}"
+        );
+    }
+    c.0.set_api_servers(&BTreeSet::new());
+    for which in 0..items.len() {
+        let id = cilia_policy::PolicyId {
+            kind: cilia_policy::Kind::Cilium,
+            namespace: "test".into(),
+            name: format!("u{which}").into(),
+        };
+        c.0.remove_policy(&id);
+    }
+    assert_eq!([c.outside(E1), c.outside(E2)], [NotAllowed; 2], "who is no server any more");
 }

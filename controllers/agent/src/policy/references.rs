@@ -54,9 +54,9 @@ pub(super) fn groups(client: &Client) -> Feed {
         Event::Deleted(key) => News::Reference(Reference::Group(key.name, None)),
         Event::Applied(group) => {
             let name = Key::of(&group).name;
-            let (read, odd) = CidrGroup::read(&group);
-            if !odd.is_empty() {
-                tracing::warn!(group = %name, ranges = ?odd, "ranges of a CiliumCIDRGroup left out");
+            let (read, faults) = CidrGroup::read(&group);
+            for fault in faults {
+                tracing::warn!(group = %name, %fault, "range of a CiliumCIDRGroup left out");
             }
             News::Reference(Reference::Group(name, Some(read)))
         }

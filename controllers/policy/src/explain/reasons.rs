@@ -69,8 +69,8 @@ pub(super) fn part(
     let mut answer = question.answer(&rules, verdict);
     answer.near.sort_by_key(|near| near.misses.len());
     answer.near.truncate(MOST_NEAR);
-    let advice = (verdict != Verdict::Allowed)
-        .then(|| question.advice(identity, &labels, verdict, &answer.by));
+    let advice =
+        (verdict != Verdict::Allowed).then(|| question.advice(identity, &labels, &answer.by));
     Part { by: answer.by, near: answer.near, advice, ..found }
 }
 
@@ -124,11 +124,11 @@ impl Question<'_> {
                         }
                         action => {
                             decided = Some(tier);
-                            let fits = (action == Action::Deny) == (verdict == Verdict::Denied);
+                            let fits = action.drops() == (verdict != Verdict::Allowed);
                             if tier != 1 || fits {
                                 answer.by.push(reason());
                             } else if action == Action::Allow {
-                                let misses = vec!["a deny comes first".to_owned()];
+                                let misses = vec!["another rule comes first".to_owned()];
                                 answer.near.push(Near { rule: reason(), misses });
                             }
                         }
@@ -202,18 +202,11 @@ impl Question<'_> {
         }
     }
 
-    fn advice(
-        &self,
-        identity: NumericIdentity,
-        labels: &Labels,
-        verdict: Verdict,
-        by: &[Reason],
-    ) -> Advice {
-        if verdict == Verdict::Denied && !by.is_empty() {
+    fn advice(&self, identity: NumericIdentity, labels: &Labels, by: &[Reason]) -> Advice {
+        if by.iter().any(|one| one.action.drops()) {
             let rules: Vec<String> =
                 by.iter().map(|one| format!("{} {}", one.policy, one.field)).collect();
-            let text =
-                format!("narrow or remove {}: a deny beats every allow", rules.join(" and "));
+            let text = format!("narrow or remove {}: it beats every allow", rules.join(" and "));
             return Advice { text, spec: None };
         }
         let spec = self.spec(identity, labels);

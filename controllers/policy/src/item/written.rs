@@ -3,9 +3,10 @@
 use cilia_crds::LabelSelector;
 use cilia_crds::policy::{
     Authentication, CidrRule, EgressDenyRule, EgressRule, Entity, FqdnSelector, IcmpRule,
-    IngressDenyRule, IngressRule, ServiceRef,
+    IngressDenyRule, IngressRule, PeerGroup, ServiceRef,
 };
 
+use crate::rule::Action;
 use crate::toports::PortsOf;
 
 /// An item of one of the four sections, in one shape.
@@ -18,105 +19,49 @@ pub(crate) struct Written<'a> {
     pub(super) cidr_set: Option<&'a Vec<CidrRule>>,
     pub(super) entities: Option<&'a Vec<Entity>>,
     pub(super) nodes: Option<&'a Vec<LabelSelector>>,
-    pub(super) groups: Option<usize>,
+    pub(super) groups: Option<&'a Vec<PeerGroup>>,
     pub(super) services: Option<&'a Vec<ServiceRef>>,
     pub(super) fqdns: Option<&'a Vec<FqdnSelector>>,
     pub(super) ports: Option<PortsOf<'a>>,
     pub(super) icmps: Option<&'a Vec<IcmpRule>>,
-    pub(super) authentication: Option<Authentication>,
+    pub(super) authentication: Option<&'a Authentication>,
 }
 
-/// The parts that have the same name up to `from` or `to`.
+/// Items of the sections of one direction, whose kinds of peer have the same names; and what a kind
+/// of item has beyond them.
 macro_rules! written {
-    ($rule:ident, $deny:literal, $ports:path, $endpoints:ident, $requires:ident, $cidr:ident, $set:ident, $entities:ident, $nodes:ident, $groups:ident) => {
-        Written {
-            deny: $deny,
-            endpoints: $rule.$endpoints.as_ref(),
-            requires: $rule.$requires.as_ref(),
-            cidr: $rule.$cidr.as_ref(),
-            cidr_set: $rule.$set.as_ref(),
-            entities: $rule.$entities.as_ref(),
-            nodes: $rule.$nodes.as_ref(),
-            groups: $rule.$groups.as_ref().map(Vec::len),
-            ports: $rule.to_ports.as_ref().map(|ports| $ports(ports)),
-            icmps: $rule.icmps.as_ref(),
-            ..Written::default()
+    ($peers:tt $($rule:ident is $action:ident with [$($more:ident: $name:ident),*];)+) => {
+        $(written!(@from $rule $action $peers [$($more: $name),*]);)+
+    };
+    (@from $rule:ident $action:ident [$($peer:ident: $of:ident),*] [$($more:ident: $name:ident),*]) => {
+        impl<'a> From<&'a $rule> for Written<'a> {
+            fn from(rule: &'a $rule) -> Self {
+                let of_all = Self {
+                    deny: matches!(Action::$action, Action::Deny),
+                    ports: rule.to_ports.as_deref().map(PortsOf::$action),
+                    icmps: rule.icmps.as_ref(),
+                    ..Self::default()
+                };
+                Self {
+                    $($peer: rule.$of.as_ref(),)*
+                    $($more: rule.$name.as_ref(),)*
+                    ..of_all
+                }
+            }
         }
     };
 }
 
-impl<'a> From<&'a IngressRule> for Written<'a> {
-    fn from(rule: &'a IngressRule) -> Self {
-        let written = written!(
-            rule,
-            false,
-            PortsOf::Allow,
-            from_endpoints,
-            from_requires,
-            from_cidr,
-            from_cidr_set,
-            from_entities,
-            from_nodes,
-            from_groups
-        );
-        Self { authentication: rule.authentication, ..written }
-    }
+written! {
+    [endpoints: from_endpoints, requires: from_requires, cidr: from_cidr, cidr_set: from_cidr_set,
+     entities: from_entities, nodes: from_nodes, groups: from_groups]
+    IngressRule is Allow with [authentication: authentication];
+    IngressDenyRule is Deny with [];
 }
 
-impl<'a> From<&'a IngressDenyRule> for Written<'a> {
-    fn from(rule: &'a IngressDenyRule) -> Self {
-        written!(
-            rule,
-            true,
-            PortsOf::Deny,
-            from_endpoints,
-            from_requires,
-            from_cidr,
-            from_cidr_set,
-            from_entities,
-            from_nodes,
-            from_groups
-        )
-    }
-}
-
-impl<'a> From<&'a EgressRule> for Written<'a> {
-    fn from(rule: &'a EgressRule) -> Self {
-        let written = written!(
-            rule,
-            false,
-            PortsOf::Allow,
-            to_endpoints,
-            to_requires,
-            to_cidr,
-            to_cidr_set,
-            to_entities,
-            to_nodes,
-            to_groups
-        );
-        Self {
-            services: rule.to_services.as_ref(),
-            fqdns: rule.to_fqdns.as_ref(),
-            authentication: rule.authentication,
-            ..written
-        }
-    }
-}
-
-impl<'a> From<&'a EgressDenyRule> for Written<'a> {
-    fn from(rule: &'a EgressDenyRule) -> Self {
-        let written = written!(
-            rule,
-            true,
-            PortsOf::Deny,
-            to_endpoints,
-            to_requires,
-            to_cidr,
-            to_cidr_set,
-            to_entities,
-            to_nodes,
-            to_groups
-        );
-        Self { services: rule.to_services.as_ref(), ..written }
-    }
+written! {
+    [endpoints: to_endpoints, requires: to_requires, cidr: to_cidr, cidr_set: to_cidr_set,
+     entities: to_entities, nodes: to_nodes, groups: to_groups]
+    EgressRule is Allow with [services: to_services, fqdns: to_fqdns, authentication: authentication];
+    EgressDenyRule is Deny with [services: to_services];
 }

@@ -164,12 +164,18 @@ fn requires(rng: &mut SmallRng) -> Vec<Requirement> {
 }
 
 fn section(rng: &mut SmallRng) -> Section {
-    Section {
-        default_deny: rng.random_bool(0.8),
-        items: (0..rng.random_range(0..4)).map(|_| item(rng)).collect(),
-        requires: requires(rng),
-        deny_requires: requires(rng),
+    let default_deny = rng.random_bool(0.8);
+    let mut items: Vec<Item> = (0..rng.random_range(0..4)).map(|_| item(rng)).collect();
+    // Some demand what isn't enforced; of these some are allowed without by another item.
+    if default_deny && rng.random_bool(0.1) {
+        let mut one = Item { ports: Ports::Of(vec![port(rng)]), ..item(rng) };
+        if rng.random_bool(0.5) {
+            items.push(Item { action: Action::Allow, ..one.clone() });
+        }
+        one.action = self::one(rng, &[Action::Inspect, Action::Inspect, Action::Authenticate]);
+        items.push(one);
     }
+    Section { default_deny, items, requires: requires(rng), deny_requires: requires(rng) }
 }
 
 /// Rules as Cilium's kinds of policy make them.

@@ -67,7 +67,9 @@ impl World {
             return Want::Exactly(Verdict::Allowed);
         }
         let verdict = self.asked(question, &network, &ordered, strict);
-        if ordered.is_empty() {
+        let closing = |item: &Item| matches!(item.action, Action::Inspect | Action::Authenticate);
+        let closes = network.iter().any(|(_, _, section)| section.items.iter().any(closing));
+        if ordered.is_empty() && !closes {
             return Want::Exactly(verdict);
         }
         let passes = verdict == Verdict::Allowed;
@@ -97,23 +99,46 @@ impl World {
             Some(Action::Deny) => return Verdict::Denied,
             _ => {}
         }
+        let requires = |action: Action| -> Vec<&Requirement> {
+            let all = network.iter().flat_map(|(_, _, section)| match action {
+                Action::Deny => &section.deny_requires,
+                _ => &section.requires,
+            });
+            all.collect()
+        };
+        let items = |action: Action| {
+            let all = network.iter().flat_map(|(_, _, section)| &section.items);
+            all.filter(move |item| item.action == action)
+        };
         let hit = |action: Action| {
-            let requires: Vec<&Requirement> = network
-                .iter()
-                .flat_map(|(_, _, section)| match action {
-                    Action::Deny => &section.deny_requires,
-                    _ => &section.requires,
-                })
-                .collect();
-            let mut items = network.iter().flat_map(|(_, _, section)| &section.items);
-            items.any(|item| item.action == action && self.means(item, &requires, question))
+            let requires = requires(action);
+            items(action).any(|item| self.means(item, &requires, question))
         };
         if hit(Action::Deny) {
             return Verdict::Denied;
         }
         let host = matches!(question.side, Side::Pod(NumericIdentity::HOST, ..));
         let local = self.config.allow_localhost && question.direction == Direction::Ingress && host;
-        if local || hit(Action::Allow) {
+        if local {
+            return Verdict::Allowed;
+        }
+        if hit(Action::Authenticate) {
+            return Verdict::Denied;
+        }
+        // What is inspected is closed, unless a rule allows just the same peer and port without.
+        let inspected: Vec<Item> = items(Action::Inspect).flat_map(one_by_one).collect();
+        let same = |one: &Item| {
+            inspected.iter().any(|other| other.peers == one.peers && other.ports == one.ports)
+        };
+        let allowed = requires(Action::Allow);
+        let mut excused = items(Action::Allow).flat_map(one_by_one).filter(same);
+        if excused.any(|one| self.means(&one, &allowed, question)) {
+            return Verdict::Allowed;
+        }
+        if hit(Action::Inspect) {
+            return Verdict::Denied;
+        }
+        if hit(Action::Allow) {
             return Verdict::Allowed;
         }
         if strict || network.iter().any(|(_, _, section)| section.default_deny) {
@@ -155,9 +180,9 @@ impl World {
             rules.flat_map(|(_, _, section)| &section.items)
         };
         let all = || network.iter().flat_map(|(_, _, section)| &section.items);
-        // Within the middle tier the order is: denies, allows, allows by address.
+        // Within the middle tier the order is: what drops, allows, allows by address.
         let middle = all()
-            .filter(|item| item.action == Action::Deny)
+            .filter(|item| item.action.drops())
             .chain(all().filter(|item| item.action == Action::Allow && !by_address(item)));
         let middle =
             middle.chain(all().filter(|item| item.action == Action::Allow && by_address(item)));
@@ -245,6 +270,24 @@ impl World {
             }),
         })
     }
+}
+
+/// An item's peers with each of its ports.
+fn one_by_one(item: &Item) -> Vec<Item> {
+    let peers: Vec<Peers> = match &item.peers {
+        Peers::Any => vec![Peers::Any],
+        Peers::Of(peers) => peers.iter().map(|peer| Peers::Of(vec![peer.clone()])).collect(),
+    };
+    let Ports::Of(ports) = &item.ports else { return Vec::new() };
+    let with = |peers: &Peers| {
+        let peers = peers.clone();
+        ports.iter().map(move |port| Item {
+            peers: peers.clone(),
+            ports: Ports::Of(vec![port.clone()]),
+            ..item.clone()
+        })
+    };
+    peers.iter().flat_map(with).collect()
 }
 
 fn ports_meet(ports: &Ports, named: impl Fn(&PortName) -> bool, (proto, port): (u8, u16)) -> bool {

@@ -129,6 +129,15 @@ fn s40_s41_without_default_deny() {
     assert!(c.map(ECHO).ingress.enforced);
     let mut c = c.cnp(json!({"endpointSelector": of("echo"), "ingress": [{}]}));
     assert_eq!((c.tcp(CLIENT, ECHO, 80).1, c.tcp(CLIENT2, ECHO, 80).1), (Allowed, NotAllowed));
+    // Only directions that have items can be closed, as with Cilium.
+    for (section, item) in [("egress", json!({})), ("egressDeny", json!({"toEntities": ["world"]}))]
+    {
+        let wish = json!({"endpointSelector": of("echo"), "enableDefaultDeny": {"ingress": true}, section: [item]});
+        let mut c = cluster().cnp(wish);
+        assert_eq!(c.tcp(CLIENT, ECHO, 80).1, Allowed, "{section}");
+        assert!(!c.map(ECHO).ingress.enforced);
+        assert_eq!(c.tcp(ECHO, CLIENT, 80).0, NotAllowed);
+    }
 }
 
 #[test]

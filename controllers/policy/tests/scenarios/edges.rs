@@ -63,7 +63,16 @@ fn empty_and_absent_lists() {
         ("no range", json!([{"fromCIDR": [], "toPorts": port}]), NotAllowed),
         ("no set of ranges", json!([{"fromCIDRSet": [], "toPorts": port}]), NotAllowed),
         ("no node", json!([{"fromNodes": [], "toPorts": port}]), NotAllowed),
-        ("an empty list beside another", json!([{"fromEndpoints": [{}], "fromCIDR": []}]), Allowed),
+        (
+            "an empty list beside another",
+            json!([{"fromEndpoints": [{}], "fromCIDR": []}]),
+            NotAllowed,
+        ),
+        (
+            "an empty list beside everybody",
+            json!([{"fromNodes": [], "fromEntities": ["all"]}]),
+            NotAllowed,
+        ),
         ("everybody's port", json!([{"toPorts": port}]), Allowed),
         ("an item without anything", json!([{}]), NotAllowed),
         ("requirements alone", json!([{"fromRequires": [{}]}]), NotAllowed),
@@ -78,6 +87,7 @@ fn empty_and_absent_lists() {
         ("no element", json!([{"fromEndpoints": [{}], "toPorts": []}]), Denied),
         ("an item without anything", json!([{}]), Allowed),
         ("nobody", json!([{"fromEndpoints": []}]), Allowed),
+        ("nobody and somebody", json!([{"fromEndpoints": [{}], "fromEntities": []}]), Allowed),
         ("everybody's port", json!([{"toPorts": port}]), Denied),
     ];
     for (name, items, want) in denies {
@@ -307,7 +317,7 @@ fn several_rules_in_one_policy() {
     let packets = [(CLIENT, TCP, 80), (CLIENT, TCP, 81), (CLIENT, TCP, 82), (ECHO, TCP, 82)];
     assert_eq!(verdicts(&mut c, Ingress, &packets), [Allowed, Allowed, NotAllowed, Allowed]);
     // Without policies that let the rest pass, every direction with items is closed.
-    let open = json!({"endpointSelector": of("echo"), "enableDefaultDeny": {"ingress": false},
+    let open = json!({"endpointSelector": of("echo"), "enableDefaultDeny": {"ingress": false, "egress": true},
         "ingress": [{"fromEndpoints": [of("client")]}]});
     for (non_default_deny, want) in [(true, Allowed), (false, NotAllowed)] {
         let config = Config { non_default_deny, ..Config::default() };

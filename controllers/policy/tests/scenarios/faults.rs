@@ -1,36 +1,10 @@
-//! What is refused and how it is named, and what is not built and therefore closed.
+//! What is refused, and how it is named.
 
 use cilia_crds::CiliumNetworkPolicy;
 use cilia_policy::Config;
-use cilia_policy::Direction::Egress;
-use cilia_policy::Verdict::{Denied, NotAllowed};
-use cilia_policy::l4::protocol::{TCP, UDP};
 use serde_json::{Value, json};
 
-use crate::cluster::{CLIENT, E1, all, cluster, from, of};
-
-#[test]
-fn s25_s29_s31_s73_what_is_not_built_is_closed() {
-    let items = [
-        json!({"toFQDNs": [{"matchPattern": "*.example.org"}]}),
-        json!({"toServices": [{"k8sService": {"serviceName": "echo"}}]}),
-        json!({"toGroups": [{"aws": {"region": "x"}}]}),
-        json!({"toEntities": ["all"], "toPorts": [{"ports": [{"port": "53", "protocol": "UDP"}], "rules": {"dns": [{"matchPattern": "*"}]}}]}),
-        json!({"toEntities": ["all"], "toPorts": [{"ports": [{"port": "80", "protocol": "TCP"}], "rules": {"http": [{"path": "/"}]}}]}),
-        json!({"toEntities": ["all"], "toPorts": [{"ports": [{"port": "443", "protocol": "TCP"}], "serverNames": ["a.example"]}]}),
-        json!({"toEntities": ["all"], "authentication": {"mode": "required"}}),
-    ];
-    for item in items {
-        let mut c = cluster().cnp(json!({"endpointSelector": of("client"), "egress": [item]}));
-        let pass = [(TCP, 80), (TCP, 443), (UDP, 53)]
-            .map(|(proto, port)| c.outside(CLIENT, Egress, E1, proto, port));
-        assert_eq!(pass, [NotAllowed; 3], "{item}");
-    }
-    // What can't be told from everybody is denied to everybody.
-    let deny = json!({"endpointSelector": of("client"), "egressDeny": [{"toGroups": [{"aws": {"region": "x"}}]}]});
-    let mut c = cluster().cnp(all()).cnp(deny);
-    assert_eq!(c.outside(CLIENT, Egress, E1, TCP, 80), Denied);
-}
+use crate::cluster::from;
 
 #[test]
 fn faults_are_named() {

@@ -7,3 +7,4 @@ mod edges;
 mod faults;
 mod peers;
 mod ports;
+mod unbuilt;

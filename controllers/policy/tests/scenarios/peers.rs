@@ -32,6 +32,43 @@ fn s17_s20_prefixes_with_exceptions() {
 }
 
 #[test]
+fn r63_an_exception_is_no_deny() {
+    let set = |cidr: &str, except: &[&str]| json!({"endpointSelector": of("client"), "egress": [{"toCIDRSet": [{"cidr": cidr, "except": except}]}]});
+    let asked = ["10.0.0.1", "10.0.1.1", "10.0.1.129", "10.2.0.1"];
+    let cases = [
+        ("one rule", vec![set("10.0.0.0/8", &["10.0.1.0/24"])], [true, false, false, true]),
+        (
+            "another without",
+            vec![set("10.0.0.0/8", &["10.0.1.0/24"]), set("10.0.0.0/8", &[])],
+            [true; 4],
+        ),
+        (
+            "another with others",
+            vec![
+                set("10.0.0.0/8", &["10.0.1.0/24"]),
+                set("10.0.0.0/8", &["10.2.0.0/16", "10.0.1.128/25"]),
+            ],
+            [true, true, false, true],
+        ),
+        (
+            "a range within an exception",
+            vec![set("10.0.0.0/8", &["10.0.1.0/24"]), set("10.0.1.0/24", &["10.0.1.0/25"])],
+            [true, false, true, true],
+        ),
+        (
+            "exceptions within each other",
+            vec![set("10.0.0.0/8", &["10.0.0.0/16", "10.0.1.0/24"])],
+            [false, false, false, true],
+        ),
+    ];
+    for (name, rules, want) in cases {
+        let mut c = rules.into_iter().fold(cluster(), crate::cluster::Cluster::cnp);
+        let got = asked.map(|address| c.outside(CLIENT, Egress, address, TCP, 80) == Allowed);
+        assert_eq!(got, want, "{name}");
+    }
+}
+
+#[test]
 fn s22_s23_world() {
     let rule = |end: u16| {
         json!({"endpointSelector": of("client"), "egress": [{"toEntities": ["world"],

@@ -206,8 +206,8 @@ fn fill_entry(s: &mut Scratch, config: &NodeConfig) {
     if later {
         bits |= entry_flags::SEEN_NON_SYN;
     }
-    if s.from_tunnel != 0 {
-        bits |= entry_flags::FROM_TUNNEL;
+    if s.tunnel != 0 {
+        bits |= entry_flags::TUNNEL;
     }
     if s.loopback != 0 {
         bits |= entry_flags::LB_LOOPBACK;

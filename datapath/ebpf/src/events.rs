@@ -10,7 +10,7 @@ use cilia_maps::event::{
     flags, verdict_bits,
 };
 
-use crate::scratch::Scratch;
+use crate::scratch::{FROM_TUNNEL, Scratch};
 use crate::skb::Skb;
 use crate::{maps, policy};
 
@@ -80,7 +80,7 @@ fn packet_flags(s: &Scratch) -> u8 {
     if s.v6() {
         bits |= flags::IPV6;
     }
-    if s.from_tunnel != 0 {
+    if s.tunnel == FROM_TUNNEL {
         bits |= flags::VXLAN;
     }
     bits

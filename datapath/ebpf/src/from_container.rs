@@ -8,7 +8,7 @@ use cilia_maps::event::point;
 use cilia_maps::{metrics, reason};
 
 use crate::parse::{self, UDP};
-use crate::scratch::Scratch;
+use crate::scratch::{INTO_TUNNEL, Scratch};
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, count, finish};
 use crate::{conntrack, deliver, encap, events, host, icmp, ipcache, lb, maps, policy, reject};
@@ -83,6 +83,10 @@ fn forward(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Outcome {
     }
     let remote = ipcache::remote(s, s.daddr);
     s.dst_label = ipcache::label(s, config, remote);
+    let to_node = remote.is_some_and(encap::is_node);
+    if to_node && host::is_guarded(config) {
+        s.tunnel = INTO_TUNNEL;
+    }
     let status = permit(skb, s, config)?;
     if let Some(remote) = remote
         && encap::is_tunnelled(remote)
@@ -91,23 +95,15 @@ fn forward(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Outcome {
         return encap::send(skb, config, remote, s.src_label);
     }
     // On the way outside, a packet would be given the address of this node. What a node asked through the
-    // tunnel is answered through it; and where nodes have policies, they have to be told who asks.
-    if let Some(remote) = remote
-        && encap::is_node(remote)
-        && (s.ct.flags & entry_flags::FROM_TUNNEL != 0
-            || (host::is_guarded(config) && is_asked(status)))
-    {
+    // tunnel is answered through it; and where nodes have policies, they have to be told who asks. What was
+    // opened otherwise goes on so: with another address it would be another connection.
+    let opens_tunnel = status == conntrack::NEW && s.tunnel == INTO_TUNNEL;
+    if to_node && (opens_tunnel || s.ct.flags & entry_flags::TUNNEL != 0) {
         events::trace(skb, s, config, point::TO_OVERLAY, status);
         return encap::send_to_node(skb, s, config);
     }
     events::trace(skb, s, config, point::TO_STACK, status);
     Ok(Verdict::PASS)
-}
-
-/// Whether the sender opened the connection.
-#[inline(always)]
-fn is_asked(status: u32) -> bool {
-    status == conntrack::NEW || status == conntrack::ESTABLISHED
 }
 
 /// Whether the sender may: what conntrack says of the packet, if so.

@@ -6,7 +6,7 @@ use cilia_maps::config::NodeConfig;
 use cilia_maps::{identity, metrics, reason};
 
 use crate::parse;
-use crate::scratch::Scratch;
+use crate::scratch::{FROM_TUNNEL, Scratch};
 use crate::skb::Skb;
 use crate::verdict::{Drop, Outcome, Verdict, finish};
 use crate::{deliver, host, ipcache, maps};
@@ -23,7 +23,7 @@ pub fn cil_from_overlay(ctx: TcContext) -> i32 {
 #[inline(always)]
 fn packet(skb: Skb, s: &mut Scratch) -> Outcome {
     let config = maps::config().ok_or(Drop(reason::NO_CONFIG))?;
-    s.from_tunnel = 1;
+    s.tunnel = FROM_TUNNEL;
     let id = skb.tunnel_id().ok_or(Drop(reason::NO_TUNNEL_KEY))?;
     s.src_label = id;
     parse::packet(skb, s, config)?;

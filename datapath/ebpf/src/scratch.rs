@@ -19,6 +19,11 @@ pub const FIRST: u8 = 1;
 /// A fragment that has none.
 pub const LATER: u8 = 2;
 
+/// Came out of the tunnel.
+pub const FROM_TUNNEL: u8 = 1;
+/// Goes into the tunnel, though to a node's own address, if it opens a connection.
+pub const INTO_TUNNEL: u8 = 2;
+
 /// As [`cilia_maps::conntrack::Tuple4`], aligned.
 #[repr(C)]
 pub struct Key4 {
@@ -121,8 +126,8 @@ pub struct Scratch {
     pub hop_limit: u8,
     /// An endpoint talks to itself through a service.
     pub loopback: u8,
-    /// Came out of the tunnel.
-    pub from_tunnel: u8,
+    /// [`FROM_TUNNEL`] or [`INTO_TUNNEL`].
+    pub tunnel: u8,
     /// Reverse-NAT id of the service that was translated, network byte order.
     pub rev_nat_index: u16,
     /// The endpoint in whose name things happen now.
@@ -190,7 +195,7 @@ impl Scratch {
         self.icmp_type = 0;
         self.icmp_code = 0;
         self.loopback = 0;
-        self.from_tunnel = 0;
+        self.tunnel = 0;
         self.rev_nat_index = 0;
         self.endpoint = 0;
         self.dst_id = 0;

@@ -97,8 +97,8 @@ pub mod entry_flags {
     pub const LB_LOOPBACK: u16 = 1 << 3;
     /// More than the first packet was seen.
     pub const SEEN_NON_SYN: u16 = 1 << 4;
-    /// Came through the tunnel.
-    pub const FROM_TUNNEL: u16 = 1 << 10;
+    /// Goes through the tunnel, to and fro.
+    pub const TUNNEL: u16 = 1 << 10;
 }
 
 plain!(Tuple4 = 14, Tuple6 = 38, CtEntry = 56);

@@ -1,7 +1,9 @@
-//! Reads and writes etcd: one rate for everything a process asks, and leases for what it owns.
+//! Writes etcd, and asks it: one rate for everything a process asks, and leases for what it owns.
+
+mod read;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use cilia_runtime::lanes::Rate;
@@ -16,15 +18,14 @@ use crate::connection::Connection;
 use crate::keys::{range_end, scope};
 use crate::lease::Leases;
 use crate::messages::{
-    Answer, CompactionRequest, DeleteRequest, DeleteResponse, Done, Header, KeyValue, PutRequest,
-    PutResponse, RangeRequest, RangeResponse, TxnResponse,
+    Answer, CompactionRequest, DeleteRequest, DeleteResponse, Done, Header, PutRequest,
+    PutResponse, TxnResponse,
 };
 use crate::metrics::SyncMetrics;
 use crate::options::Options;
 use crate::txn::{Outcomes, Txn, read_of};
 use crate::watch::Watch;
 
-const RANGE: &str = "/etcdserverpb.KV/Range";
 const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -40,9 +41,7 @@ type EventLabels = [(&'static str, String); 2];
 /// Seconds that events wait for their reader.
 const QUEUE_BUCKETS: [f64; 11] =
     [0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
-type Turn = tokio::sync::Mutex<()>;
-/// Keys per page where all at once were too much.
-const FIRST_CUT: i64 = 1024;
+pub(crate) type Turn = tokio::sync::Mutex<()>;
 
 /// How to be a client.
 #[derive(Debug, Clone)]
@@ -77,7 +76,7 @@ pub(crate) struct Inner {
     pub(crate) leases: Arc<Leases>,
     pub(crate) lock_leases: Arc<Leases>,
     /// Those in this process who want the same lock.
-    turns: Mutex<HashMap<String, Weak<Turn>>>,
+    pub(crate) turns: Mutex<HashMap<String, Weak<Turn>>>,
     durations: Family<Labels, Histogram>,
     queued: Family<EventLabels, Histogram>,
     pub(crate) sync: SyncMetrics,
@@ -126,6 +125,11 @@ impl Client {
     /// What is counted; for others who read the same cluster or another.
     pub fn sync_metrics(&self) -> SyncMetrics {
         self.0.sync.clone()
+    }
+
+    /// Everything under a prefix of the own cluster has been read, or is about to be.
+    pub fn initially_read(&self, prefix: &str, is: bool) {
+        self.0.sync.completed(&scope(prefix), &self.0.cluster, "read", is);
     }
 
     /// Everything has been listed: from now on the ordinary rate holds.
@@ -198,90 +202,6 @@ impl Client {
         header.revision
     }
 
-    /// The key, if there is one.
-    pub async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
-        let request = RangeRequest { key: key.into(), ..RangeRequest::default() };
-        let answer: RangeResponse = self.ask(("read", "get"), key, RANGE, &request).await?;
-        self.heard(answer.header.as_ref());
-        Ok(answer.kvs.into_iter().next())
-    }
-
-    /// Whether the key's last write, as of `revision`, was that of `written`: whether what is known of
-    /// etcd's history is still its history.
-    pub(crate) async fn remembers(
-        &self,
-        key: &[u8],
-        written: i64,
-        revision: i64,
-    ) -> Result<bool, Error> {
-        let request =
-            RangeRequest { key: key.into(), revision, keys_only: true, ..RangeRequest::default() };
-        let object = String::from_utf8_lossy(key);
-        let answer: Result<RangeResponse, Error> =
-            self.ask(("read", "get"), &object, RANGE, &request).await;
-        match answer {
-            Ok(answer) => Ok(answer.kvs.first().is_some_and(|kv| kv.mod_revision == written)),
-            // It was compacted, or is to come yet.
-            Err(Error::Rpc { code: tonic::Code::OutOfRange, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Every key that begins with `prefix`, in order, and the revision at which this was so.
-    pub async fn list(&self, prefix: &str) -> Result<(Vec<KeyValue>, i64), Error> {
-        let mut all = Vec::new();
-        let revision = self.pages(prefix, false, |page| all.extend(page)).await?;
-        Ok((all, revision))
-    }
-
-    /// The same, page by page, all at the revision of the first. A whole list counts as one request:
-    /// its pages follow each other anyway. A `stale` list may be some member's older state.
-    pub(crate) async fn pages(
-        &self,
-        prefix: &str,
-        stale: bool,
-        mut take: impl FnMut(Vec<KeyValue>),
-    ) -> Result<i64, Error> {
-        let mut request = RangeRequest {
-            key: prefix.into(),
-            range_end: range_end(prefix),
-            limit: self.0.options.page,
-            serializable: stale,
-            ..RangeRequest::default()
-        };
-        loop {
-            let action = ("read", "list");
-            let answer: Result<RangeResponse, Error> = if request.revision == 0 {
-                let at_least = if stale { 0 } else { self.0.connection.revision() };
-                self.ask_since(at_least, action, prefix, RANGE, &request).await
-            } else {
-                self.0.connection.ask(action.1, prefix, RANGE, &request).await
-            };
-            let answer = match answer {
-                // Huge values: fewer of them a page.
-                Err(error) if error.is_too_long() && request.limit != 1 => {
-                    let limit = if request.limit == 0 { FIRST_CUT } else { request.limit };
-                    request.limit = (limit / 4).max(1);
-                    continue;
-                }
-                answer => answer?,
-            };
-            let revision = self.heard(answer.header.as_ref());
-            if request.revision == 0 {
-                request.revision = revision;
-            }
-            let last = answer.kvs.last().map(|kv| kv.key.clone());
-            take(answer.kvs);
-            match last {
-                Some(mut last) if answer.more => {
-                    last.push(0);
-                    request.key = last;
-                }
-                _ => return Ok(request.revision),
-            }
-        }
-    }
-
     /// Writes a key; on this process's lease, if `leased`. The revision of the write.
     pub async fn put(&self, key: &str, value: &[u8], leased: bool) -> Result<i64, Error> {
         let lease = if leased { self.0.leases.attach(key).await? } else { 0 };
@@ -300,7 +220,7 @@ impl Client {
         leased: bool,
     ) -> Result<bool, Error> {
         let bound = self.0.leases.of(key);
-        let same = |present: &KeyValue| {
+        let same = |present: &crate::KeyValue| {
             present.value == value && (!leased || bound == Some(present.lease))
         };
         if self.get(key).await?.as_ref().is_some_and(same) {
@@ -405,19 +325,5 @@ impl Client {
             self.0.lock_leases.lost(lease);
         }
         answer
-    }
-
-    /// Where those of this process queue who want the same lock.
-    pub(crate) fn turn(&self, path: &str) -> Arc<Turn> {
-        let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if turns.len() >= 2 * turns.values().filter(|turn| turn.strong_count() > 0).count() + 64 {
-            turns.retain(|_, turn| turn.strong_count() > 0);
-        }
-        if let Some(turn) = turns.get(path).and_then(Weak::upgrade) {
-            return turn;
-        }
-        let turn = Arc::new(Turn::default());
-        turns.insert(path.into(), Arc::downgrade(&turn));
-        turn
     }
 }

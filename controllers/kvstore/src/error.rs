@@ -96,6 +96,21 @@ impl Error {
         }
     }
 
+    /// Whether etcd has refused to do it: then it has not been done, and will not be.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use tonic::Code;
+        let refusals = [
+            Code::ResourceExhausted,
+            Code::PermissionDenied,
+            Code::Unauthenticated,
+            Code::NotFound,
+            Code::InvalidArgument,
+            Code::FailedPrecondition,
+            Code::OutOfRange,
+        ];
+        matches!(self, Self::Rpc { code, .. } if refusals.contains(code))
+    }
+
     /// Whether the answer was longer than can be taken.
     pub(crate) fn is_too_long(&self) -> bool {
         matches!(self, Self::Rpc { code: tonic::Code::OutOfRange, cause, .. } if cause.contains("message length"))

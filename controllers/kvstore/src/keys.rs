@@ -118,6 +118,11 @@ pub fn service(cluster: &str, namespace: &str, name: &str) -> String {
     format!("{SERVICES}/{cluster}/{namespace}/{name}")
 }
 
+/// An exported service's key.
+pub fn service_export(cluster: &str, namespace: &str, name: &str) -> String {
+    format!("{SERVICE_EXPORTS}/{cluster}/{namespace}/{name}")
+}
+
 /// The key of what a cluster says about itself.
 pub fn cluster_config(cluster: &str) -> String {
     format!("{CLUSTER_CONFIG}/{cluster}")

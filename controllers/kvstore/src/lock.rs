@@ -1,11 +1,12 @@
 //! Locks: the etcd mutex that Cilium uses, `<path>/<lease>`, held by the oldest key of the path.
 
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, Turn};
 use crate::txn::Txn;
 use crate::{Error, keys};
 
@@ -14,6 +15,8 @@ const WAIT: Duration = Duration::from_mins(1);
 /// Between two looks at who holds it, while a watch would cost more than it tells.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LAST_LOOK: Duration = Duration::from_millis(250);
+/// Between two attempts to give it back.
+const LAST_RETURN: Duration = Duration::from_secs(2);
 
 /// A lock that is held until it is given back or dropped, or until its lease is lost: writes that
 /// need it carry [`Lock::guard`].
@@ -26,8 +29,10 @@ pub struct Lock {
     created: i64,
     /// The store's revision when the lock was had.
     pub revision: i64,
+    /// Whether the key may be there.
     held: bool,
-    _turn: OwnedMutexGuard<()>,
+    /// Until the key is gone nobody else in this process takes the lock: it would be the same key.
+    turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl Client {
@@ -38,6 +43,17 @@ impl Client {
 
     /// The same, at most `wait`.
     pub async fn lock_within(&self, path: &str, wait: Duration) -> Result<Lock, Error> {
+        self.take_lock(path, wait, true).await
+    }
+
+    /// Takes and gives back the lock of a path that nobody else uses: there is a quorum. What a failure
+    /// leaves is taken over by the next time.
+    pub(crate) async fn prove_quorum(&self, path: &str) -> Result<(), Error> {
+        self.take_lock(path, WAIT, false).await?.unlock().await
+    }
+
+    /// A failure may leave the lock's key behind; whether it is `cleared` away then.
+    async fn take_lock(&self, path: &str, wait: Duration, cleared: bool) -> Result<Lock, Error> {
         let deadline = Instant::now() + wait;
         let timed_out = |holder: String| Error::LockTimeout {
             path: path.into(),
@@ -50,17 +66,20 @@ impl Client {
         let lease = self.0.lock_leases.attach(path).await?;
         let key = format!("{path}/{lease:x}");
         let txn = Txn::new().if_absent(&key).put(&key, b"", lease).get(&key).else_get(&key);
-        let outcome = self.txn("lock", path, txn).await?;
-        let created = outcome.read.into_iter().flatten().next().map(|kv| kv.create_revision);
         let mut lock = Lock {
             client: self.clone(),
             path: path.into(),
-            created: created.ok_or_else(|| Error::LockLost(path.into()))?,
+            created: 0,
             key,
-            revision: outcome.revision,
-            held: true,
-            _turn: turn,
+            revision: 0,
+            held: cleared,
+            turn: Some(turn),
         };
+        let outcome = self.txn("lock", path, txn).await;
+        let outcome = outcome.inspect_err(|error| lock.held &= !error.is_refusal())?;
+        let created = outcome.read.into_iter().flatten().next().map(|kv| kv.create_revision);
+        lock.created = created.ok_or_else(|| Error::LockLost(path.into()))?;
+        (lock.revision, lock.held) = (outcome.revision, true);
         let mut pause = FIRST_LOOK;
         loop {
             let Some(holder) = lock.before().await? else { return Ok(lock) };
@@ -71,6 +90,20 @@ impl Client {
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(LAST_LOOK);
         }
+    }
+
+    /// Where those of this process queue who want the same lock.
+    fn turn(&self, path: &str) -> Arc<Turn> {
+        let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if turns.len() >= 2 * turns.values().filter(|turn| turn.strong_count() > 0).count() + 64 {
+            turns.retain(|_, turn| turn.strong_count() > 0);
+        }
+        if let Some(turn) = turns.get(path).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::new(Turn::default());
+        turns.insert(path.into(), Arc::downgrade(&turn));
+        turn
     }
 }
 
@@ -117,12 +150,9 @@ impl Lock {
 
     /// Gives the lock back.
     pub async fn unlock(mut self) -> Result<(), Error> {
-        self.held = false;
         let given_back = self.client.delete(&self.key).await;
-        if given_back.is_err() {
-            // Without it nobody else would get the lock as long as this process lives.
-            tokio::spawn(give_back(self.client.clone(), self.key.clone()));
-        }
+        // If that failed it is done as soon as possible, as for one that is dropped.
+        self.held = given_back.is_err();
         given_back.map(drop)
     }
 }
@@ -130,13 +160,17 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.held && tokio::runtime::Handle::try_current().is_ok() {
-            tokio::spawn(give_back(self.client.clone(), self.key.clone()));
+            let (path, key) = (self.path.clone(), self.key.clone());
+            tokio::spawn(give_back(self.client.clone(), path, key, self.turn.take()));
+        } else {
+            self.client.0.lock_leases.release(&self.path);
         }
     }
 }
 
-/// Deletes a lock's key, however long etcd is away.
-async fn give_back(client: Client, key: String) {
+/// Deletes a lock's key, however long etcd is away: without it nobody else would get the lock as long as this
+/// process lives. Frees its place on the lease, too.
+async fn give_back(client: Client, path: String, key: String, turn: Option<OwnedMutexGuard<()>>) {
     let stop = client.0.stop.clone();
     let mut pause = Duration::from_millis(100);
     while let Err(error) = client.delete(&key).await {
@@ -144,6 +178,8 @@ async fn give_back(client: Client, key: String) {
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
-        pause = (2 * pause).min(Duration::from_secs(10));
+        pause = (2 * pause).min(LAST_RETURN);
     }
+    client.0.lock_leases.release(&path);
+    drop(turn);
 }

@@ -1,5 +1,6 @@
 //! A real etcd of one or more members on loopback, with or without TLS, for tests that break it.
 
+pub mod admin;
 mod certificates;
 
 use std::path::{Path, PathBuf};
@@ -7,9 +8,10 @@ use std::time::Duration;
 
 use cilia_runtime::testing::{Process, binary, eventually_for, free_ports};
 
-use crate::client::{Client, Settings};
+use crate::client::Client;
 use crate::options::{Options, Source};
 
+pub use certificates::certify;
 pub use cilia_runtime::testing::Signal;
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -46,7 +48,7 @@ impl Etcd {
         let folder = folder.expect("create a temporary folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
         if tls {
-            certificates::write(folder.path());
+            certify(folder.path(), &[]);
         }
         let ports: Vec<[u16; 2]> = (0..members).map(|_| free_ports()).collect();
         let scheme = if tls { "https" } else { "http" };
@@ -149,17 +151,7 @@ impl Etcd {
     /// If the configuration is wrong.
     pub async fn leader(&self) -> Option<usize> {
         for member in 0..self.size() {
-            let config = self.config_via("root", &[self.port(member)]);
-            let client = Client::new(&Settings::new(options(&config)), None).expect("a client");
-            let status: Result<crate::messages::StatusResponse, _> = client
-                .0
-                .connection
-                .unary(0, "/etcdserverpb.Maintenance/Status", crate::messages::StatusRequest {})
-                .await;
-            let leads = |status: &crate::messages::StatusResponse| {
-                status.header.as_ref().is_some_and(|header| header.member_id == status.leader)
-            };
-            if status.as_ref().is_ok_and(leads) {
+            if admin::leads(&self.client_of(member)).await {
                 return Some(member);
             }
         }
@@ -224,7 +216,8 @@ impl Etcd {
             lines.push(format!("cert-file: {}", file(&format!("{user}.crt"))));
             lines.push(format!("key-file: {}", file(&format!("{user}.key"))));
         }
-        let path = self.folder.path().join(format!("{user}-{}.config", ports[0]));
+        let names: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let path = self.folder.path().join(format!("{user}-{}.config", names.join("-")));
         std::fs::write(&path, lines.join("\n") + "\n").expect("write a configuration");
         path
     }
@@ -239,7 +232,15 @@ impl Etcd {
     /// # Panics
     /// If the configuration is wrong.
     pub fn client(&self) -> Client {
-        Client::new(&Settings::new(self.options("root")), None).expect("make a client")
+        admin::client(&self.config("root"))
+    }
+
+    /// An administrator's client of one member.
+    ///
+    /// # Panics
+    /// If the configuration is wrong.
+    pub fn client_of(&self, member: usize) -> Client {
+        admin::client(&self.config_via("root", &[self.port(member)]))
     }
 
     /// Revokes a lease, and deletes what hangs on it.
@@ -255,23 +256,13 @@ impl Etcd {
         answer.expect("revoke a lease");
     }
 
-    /// Gives back the space of what was compacted, and takes the alarm off.
+    /// Gives back the space of what was compacted, and takes the alarms off.
     ///
     /// # Panics
     /// If that is not possible.
     pub async fn make_room(&self) {
-        self.run_method("/etcdserverpb.Maintenance/Defragment", &Nothing {}).await;
-        let status: crate::messages::StatusResponse = self
-            .client()
-            .0
-            .connection
-            .unary(0, "/etcdserverpb.Maintenance/Status", crate::messages::StatusRequest {})
-            .await
-            .expect("a member's status");
-        let member = status.header.unwrap_or_default().member_id;
-        // Deactivate NOSPACE.
-        let alarm = Alarm { action: 2, member, kind: 1 };
-        self.run_method("/etcdserverpb.Maintenance/Alarm", &alarm).await;
+        let members: Vec<Client> = (0..self.size()).map(|member| self.client_of(member)).collect();
+        admin::make_room(&members).await;
     }
 
     /// Makes the users that a cluster mesh has, and lets nobody else in.
@@ -279,41 +270,7 @@ impl Etcd {
     /// # Panics
     /// If that is not possible.
     pub async fn enable_users(&self) {
-        let name = |name: &str| Named { name: name.into() };
-        let user = |name: &str| User {
-            name: name.into(),
-            password: String::new(),
-            options: Some(UserOptions { no_password: true }),
-        };
-        let grant = |user: &str, role: &str| Pair { one: user.into(), two: role.into() };
-        self.run_method("/etcdserverpb.Auth/RoleAdd", &name("remote")).await;
-        for prefix in
-            ["cilium/.heartbeat", "cilium/state/", "cilium/cluster-config/", "cilium/synced/"]
-        {
-            let permission = Permission {
-                kind: 0,
-                key: prefix.into(),
-                range_end: crate::keys::range_end(prefix),
-            };
-            let granted = RolePermission { name: "remote".into(), permission: Some(permission) };
-            self.run_method("/etcdserverpb.Auth/RoleGrantPermission", &granted).await;
-        }
-        for (who, role) in [("root", "root"), ("admin-east", "root"), ("remote", "remote")] {
-            self.run_method("/etcdserverpb.Auth/UserAdd", &user(who)).await;
-            self.run_method("/etcdserverpb.Auth/UserGrantRole", &grant(who, role)).await;
-        }
-        self.run_method("/etcdserverpb.Auth/AuthEnable", &Nothing {}).await;
-    }
-
-    async fn run_method<Q: prost::Message + Clone + 'static>(
-        &self,
-        method: &'static str,
-        request: &Q,
-    ) {
-        let client = self.client();
-        let answer: Result<crate::messages::Done, _> =
-            client.ask(("write", "test"), method, method, request).await;
-        answer.expect("an administrator's request");
+        admin::enable_users(&self.client()).await;
     }
 
     /// Where files of the etcd lie.
@@ -329,66 +286,4 @@ pub fn options(config: &Path) -> Options {
         source: Source::File(config.into()),
         ..Options::of_file(config, UNLIMITED)
     }
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Nothing {}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Alarm {
-    #[prost(int32, tag = "1")]
-    action: i32,
-    #[prost(uint64, tag = "2")]
-    member: u64,
-    #[prost(int32, tag = "3")]
-    kind: i32,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Named {
-    #[prost(string, tag = "1")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Pair {
-    #[prost(string, tag = "1")]
-    one: String,
-    #[prost(string, tag = "2")]
-    two: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct User {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    password: String,
-    #[prost(message, optional, tag = "3")]
-    options: Option<UserOptions>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct UserOptions {
-    #[prost(bool, tag = "1")]
-    no_password: bool,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct RolePermission {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, optional, tag = "2")]
-    permission: Option<Permission>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Permission {
-    /// 0 read, 1 write, 2 both.
-    #[prost(int32, tag = "1")]
-    kind: i32,
-    #[prost(bytes = "vec", tag = "2")]
-    key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    range_end: Vec<u8>,
 }

@@ -9,6 +9,7 @@ mod labels;
 mod node;
 mod policy_status;
 mod service;
+mod service_export;
 
 pub use cluster_config::{Capabilities, ClusterConfig};
 pub use ip::{IpIdentityPair, NamedPort};
@@ -16,6 +17,7 @@ pub use labels::parse_labels;
 pub use node::{Address, Cidr, Node};
 pub use policy_status::PolicyNodeStatus;
 pub use service::{ClusterService, L4Addr, PortConfiguration, Zone, ZoneHint};
+pub use service_export::{ExportPort, ExportType, ServiceExport, SessionAffinity};
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;

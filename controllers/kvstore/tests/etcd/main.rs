@@ -1,9 +1,11 @@
 //! The kvstore on a real etcd, well and broken.
 
 mod allocation;
+mod cluster_faults;
 mod collection;
 mod examples;
 mod faults;
+mod locking;
 mod meshing;
 mod mirroring;
 mod users;

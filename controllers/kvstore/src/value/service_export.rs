@@ -1,0 +1,141 @@
+//! A service that a cluster exports by the Multi-Cluster Services API.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::SessionAffinityConfig;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize};
+
+use super::ip::or_empty;
+use super::{Expected, refused};
+use crate::Error;
+
+/// What one cluster says of a service that it exports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceExport {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The service's name.
+    pub name: String,
+    /// The service's namespace.
+    pub namespace: String,
+    /// What is annotated on the import in other clusters.
+    #[serde(rename = "Annotations", default)]
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// The import's labels in other clusters.
+    #[serde(rename = "Labels", default)]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Since when it is exported: of two clusters that disagree, the older export counts.
+    pub export_creation_timestamp: Time,
+    /// The service's ports.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub ports: Vec<ExportPort>,
+    /// Whether it has an address in other clusters.
+    #[serde(rename = "type")]
+    pub kind: ExportType,
+    /// Whether a client stays with its backend.
+    pub session_affinity: SessionAffinity,
+    /// For how long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_affinity_config: Option<SessionAffinityConfig>,
+    /// `IPv4`, `IPv6`, or both; the first is preferred.
+    #[serde(
+        rename = "ipFamilies",
+        default,
+        deserialize_with = "or_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub ip_families: Vec<String>,
+}
+
+/// Whether an exported service has an address in other clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExportType {
+    /// It has one.
+    ClusterSetIP,
+    /// Only its pods have.
+    Headless,
+}
+
+/// Whether a client stays with its backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionAffinity {
+    /// By its address.
+    ClientIP,
+    /// It does not.
+    None,
+}
+
+/// A port of an exported service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExportPort {
+    /// Its name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// `TCP`, `UDP` or `SCTP`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub protocol: String,
+    /// What is spoken on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_protocol: Option<String>,
+    /// Its number.
+    pub port: i32,
+}
+
+impl ServiceExport {
+    /// Errors for an export that is not what the end of its key, `namespace/name`, says, or not of
+    /// the cluster that is read.
+    pub fn check(&self, key: &str, expected: &Expected) -> Result<(), Error> {
+        let named = format!("{}/{}", self.namespace, self.name);
+        if self.namespace.is_empty() || self.name.is_empty() || named != key {
+            return Err(refused(key, format!("it speaks of service {named}")));
+        }
+        if self.cluster != expected.cluster {
+            let reason =
+                format!("it is of cluster {:?}, not of {:?}", self.cluster, expected.cluster);
+            return Err(refused(key, reason));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ExportType, ServiceExport, SessionAffinity};
+    use crate::value::{Expected, decode, encode};
+
+    #[test]
+    fn round_trips_byte_for_byte() {
+        for text in [
+            r#"{"cluster":"east","name":"web","namespace":"default","Annotations":{"a":"b"},"Labels":null,"exportCreationTimestamp":"2024-05-01T12:00:00Z","ports":[{"name":"http","protocol":"TCP","appProtocol":"http","port":80},{"port":53}],"type":"ClusterSetIP","sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":600}},"ipFamilies":["IPv4","IPv6"]}"#,
+            r#"{"cluster":"east","name":"db","namespace":"default","Annotations":null,"Labels":{"app":"db"},"exportCreationTimestamp":"2024-05-01T12:00:00Z","ports":[],"type":"Headless","sessionAffinity":"None"}"#,
+        ] {
+            let export: ServiceExport = decode("k", text.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(encode(&export)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_means_nothing_is_refused() {
+        let text = r#"{"cluster":"east","name":"web","namespace":"default","exportCreationTimestamp":"2024-05-01T12:00:00Z","ports":null,"type":"Headless","sessionAffinity":"None","more":1}"#;
+        let export: ServiceExport = decode("k", text.as_bytes()).unwrap();
+        assert_eq!(
+            (export.kind, export.session_affinity),
+            (ExportType::Headless, SessionAffinity::None)
+        );
+        let east = Expected { cluster: "east".into(), id: 1 };
+        assert!(export.check("default/web", &east).is_ok());
+        assert!(export.check("default/db", &east).is_err());
+        let west = Expected { cluster: "west".into(), id: 2 };
+        assert!(export.check("default/web", &west).is_err());
+        for (is, other) in [
+            (r#""exportCreationTimestamp":"2024-05-01T12:00:00Z","#, ""),
+            (r#""type":"Headless""#, r#""type":"Other""#),
+        ] {
+            let text = text.replace(is, other);
+            assert!(decode::<ServiceExport>("k", text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

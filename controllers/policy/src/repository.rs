@@ -157,6 +157,12 @@ impl Repository {
         }
     }
 
+    /// Computes what the rules say of an identity, if that has not been done yet. True if they name prefixes that no rule
+    /// of this node named before: maps of others, which name more than those, are others by that.
+    pub fn prepare(&mut self, identity: NumericIdentity) -> bool {
+        !self.subjects.contains_key(&identity) && self.compile(identity).unwrap_or_default()
+    }
+
     /// The policy map of an endpoint; `None` if its identity isn't known.
     ///
     /// That of [`NumericIdentity::HOST`] is the policy of this node (`nodeSelector`).
@@ -165,9 +171,7 @@ impl Repository {
         identity: NumericIdentity,
         ports: &NamedPorts,
     ) -> Option<Arc<EndpointPolicy>> {
-        if !self.subjects.contains_key(&identity) {
-            self.compile(identity)?;
-        }
+        self.prepare(identity);
         let subject = self.subjects.get_mut(&identity)?;
         Some(subject.map(ports, &self.names, &self.selectors, &mut self.origins))
     }
@@ -249,7 +253,9 @@ impl Repository {
         self.selectors.len()
     }
 
-    fn compile(&mut self, identity: NumericIdentity) -> Option<()> {
+    /// Whether that gave prefixes or blocks a number; nothing for an identity that isn't known.
+    fn compile(&mut self, identity: NumericIdentity) -> Option<bool> {
+        let mut fresh = false;
         let labels = self.selectors.member(identity)?.labels.clone();
         let mut origins = std::mem::take(&mut self.origins);
         let context = Context { config: &self.config, directory: &self.directory };
@@ -261,16 +267,18 @@ impl Repository {
         for prefix in plans.iter().flat_map(Plan::prefixes) {
             if let Some((number, true)) = self.cidrs.acquire(prefix) {
                 self.set_prefix(prefix, number);
+                fresh = true;
             }
         }
         for prefix in plans.iter().flat_map(Plan::blocks) {
             if let Some((number, true)) = self.blocks.acquire(prefix) {
                 self.set_block(prefix, number);
+                fresh = true;
             }
         }
         let subject = Subject::new(plans, &mut self.selectors);
         self.subjects.insert(identity, subject);
-        Some(())
+        Some(fresh)
     }
 
     fn insert(&mut self, identity: NumericIdentity, member: Member) {

@@ -82,6 +82,14 @@ impl Publisher {
                 Err(error) => return Err(self.failed("patch", &key, error)),
             }
         }
+        // Mostly it is a pod that has just come, and nothing of its name is there.
+        if endpoint.published_uid.is_none() {
+            match self.api(&key).create(&PostParams::default(), &wanted).await {
+                Ok(created) => return Ok(self.remember(endpoint, &created)),
+                Err(error) if started_over(&error) => {}
+                Err(error) => return Err(self.failed("create", &key, error)),
+            }
+        }
         // The API server's cache is asked first, and etcd only if that turns out to be behind.
         let cached = GetParams { resource_version: Some("0".to_owned()) };
         match self.make_right(endpoint, &wanted, place, &cached).await {

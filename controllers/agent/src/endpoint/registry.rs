@@ -1,6 +1,6 @@
 //! The table of this node's endpoints, and the numbers that they have.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use std::time::SystemTime;
@@ -32,12 +32,30 @@ struct Table {
     sequence: u64,
     /// The last states of each, oldest first. Up to 500 bytes an endpoint.
     log: BTreeMap<u16, VecDeque<(SystemTime, EndpointState)>>,
+    /// Who changed last, the newest behind.
+    changed: VecDeque<u16>,
+    /// How many changes there were.
+    changes: u64,
 }
 
 /// States of an endpoint that are remembered.
 const REMEMBERED: usize = 32;
+/// Changes that are remembered for those who follow them.
+const FOLLOWED: usize = 4096;
+
+/// An endpoint's number, and what it is now; nothing if it is gone.
+pub type Changed = (u16, Option<Arc<LocalEndpoint>>);
 
 impl Table {
+    /// Notes that whoever follows has to look at an endpoint.
+    fn tell(&mut self, id: u16) {
+        self.changes += 1;
+        self.changed.push_back(id);
+        if self.changed.len() > FOLLOWED {
+            self.changed.pop_front();
+        }
+    }
+
     fn note(&mut self, id: u16, state: EndpointState) {
         let log = self.log.entry(id).or_default();
         if log.back().is_none_or(|(_, last)| *last != state) {
@@ -82,6 +100,23 @@ impl Endpoints {
         let of_pod = table.by_pod.get(pod)?.iter().rev();
         let mut of_pod = of_pod.filter_map(|(_, id)| table.by_id.get(id)?.clone());
         of_pod.find(|endpoint| endpoint.state != EndpointState::Disconnecting)
+    }
+
+    /// Who has changed since there were so many changes, in that order, and how many there are now. Nothing if that is
+    /// too long ago to be remembered: then all have to be looked at.
+    pub fn changes_since(&self, version: Option<u64>) -> (u64, Option<Vec<Changed>>) {
+        let table = self.read();
+        let now = table.changes;
+        let missed = version.and_then(|version| usize::try_from(now.checked_sub(version)?).ok());
+        let Some(missed) = missed.filter(|missed| *missed <= table.changed.len()) else {
+            return (now, None);
+        };
+        let mut seen = HashSet::new();
+        let last = table.changed.iter().rev().take(missed).filter(|id| seen.insert(**id));
+        let mut changed: Vec<Changed> =
+            last.map(|id| (*id, table.by_id.get(id).cloned().flatten())).collect();
+        changed.reverse();
+        (now, Some(changed))
     }
 
     /// Changes whenever an endpoint comes, goes or changes.
@@ -145,6 +180,7 @@ impl Endpoints {
         }
         *present = Arc::new(LocalEndpoint { state, ..LocalEndpoint::clone(present) });
         table.note(endpoint.id, state);
+        table.tell(endpoint.id);
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
     }
@@ -164,6 +200,7 @@ impl Endpoints {
         of_pod.insert((endpoint.sequence, endpoint.id));
         table.note(endpoint.id, endpoint.state);
         table.by_id.insert(endpoint.id, Some(Arc::clone(&endpoint)));
+        table.tell(endpoint.id);
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
         endpoint
@@ -185,6 +222,7 @@ impl Endpoints {
                 table.by_pod.remove(&key);
             }
         }
+        table.tell(id);
         drop(table);
         self.0.version.send_modify(|version| *version += 1);
     }
@@ -200,9 +238,53 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
-    use super::Endpoints;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use rand::rngs::StdRng;
+    use rand::{RngExt as _, SeedableRng as _};
+
+    use super::{Endpoints, FOLLOWED};
     use crate::endpoint::testing::endpoint;
     use crate::endpoint::{EndpointState, LocalEndpoint};
+
+    /// Whoever looks now and then at what has changed, however late, knows what there is.
+    #[test]
+    fn followers_know_all_endpoints() {
+        let seed = std::env::var("CILIA_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| rand::rng().random());
+        eprintln!("CILIA_SEED={seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let (endpoints, mut known, mut version) = (Endpoints::default(), BTreeMap::new(), None);
+        for _ in 0..60 {
+            // Now and then it is too late to be told one by one.
+            let most = if random.random_range(0..20) == 0 { 2 * FOLLOWED } else { 20 };
+            for _ in 0..random.random_range(0..most) {
+                let id = random.random_range(1..6);
+                let one = endpoint(id, &format!("c{id}"), "web");
+                match random.random_range(0..4) {
+                    0 => endpoints.remove(id),
+                    1 => endpoints.mark(&one, EndpointState::Regenerating),
+                    _ => drop(endpoints.put(LocalEndpoint { ifindex: random.random(), ..one })),
+                }
+            }
+            let (now, changed) = endpoints.changes_since(version);
+            version = Some(now);
+            match changed {
+                Some(changed) => {
+                    for (id, now) in changed {
+                        match now {
+                            Some(now) => drop(known.insert(id, now)),
+                            None => drop(known.remove(&id)),
+                        }
+                    }
+                }
+                None => known = endpoints.list().into_iter().map(|one| (one.id, one)).collect(),
+            }
+            assert_eq!(known.values().map(Arc::clone).collect::<Vec<_>>(), endpoints.list());
+            assert_eq!(endpoints.changes_since(version).1.map(|changed| changed.len()), Some(0));
+        }
+    }
 
     #[test]
     fn an_endpoint_is_found_by_everything_it_is_known_by() {

@@ -38,23 +38,26 @@ impl Agent {
         bpf_root: PathBuf,
     ) -> Self {
         let space = Space::new(0, 255).unwrap();
-        let identities = Identities::new(server.client_as(name), space, Management::Agent);
-        Self::start_with(server, name, state, bpf_root, identities).await
+        let client = server.client_as(name);
+        let identities = Identities::new(client.clone(), space, Management::Agent);
+        Self::start_with(client, "n1", state, bpf_root, identities).await
     }
 
+    /// The agent of this node.
     pub(crate) async fn start_with(
-        server: &ApiServer,
-        name: &str,
+        client: kube::Client,
+        node: &str,
         state: &std::path::Path,
         bpf_root: PathBuf,
         identities: Identities,
     ) -> Self {
-        let (client, token) = (server.client_as(name), CancellationToken::new());
+        let token = CancellationToken::new();
         let workqueues = Workqueues::register(&Metrics::new("cilium"));
         let readiness = Readiness::new(&["node", "policy", "ipcache"]);
         let (nodes, ipam, endpoints) = (Nodes::default(), Ipam::default(), Endpoints::default());
         let mut config = config(IpamMode::ClusterPool);
         config.mtu = 1500;
+        config.name = node.to_owned();
         let keeper = Keeper::new(
             config.clone(),
             client.clone(),
@@ -68,8 +71,8 @@ impl Agent {
         let (running, stop) = (identities.clone(), token.clone());
         tokio::spawn(async move { running.run(stop).await });
         let (pods, changes) = Pods::new(client.clone());
-        let (running, stop) = (pods.clone(), token.clone());
-        tokio::spawn(async move { running.run("n1", stop).await });
+        let (running, name, stop) = (pods.clone(), node.to_owned(), token.clone());
+        tokio::spawn(async move { running.run(&name, stop).await });
 
         let local = nodes.wait_local().await;
         let (netlink, sysctl) = (Netlink::connect().unwrap(), Sysctl::new("/proc"));
@@ -78,7 +81,7 @@ impl Agent {
         let devices = plumbing.ensure().await.unwrap();
         let node = Plumbing::node_config(&devices, &local, &NodeConfig::default());
         let sizes = MapSizes {
-            ipcache: 1024,
+            ipcache: 16384,
             conntrack_tcp: 4096,
             conntrack_any: 4096,
             services: 256,

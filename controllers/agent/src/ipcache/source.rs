@@ -124,15 +124,12 @@ pub fn protocol(name: &str) -> Option<u8> {
     })
 }
 
-/// The node's own endpoints: delivered without a tunnel.
-pub(super) fn local<'a>(endpoints: impl Iterator<Item = &'a LocalEndpoint>) -> Said {
+/// One of the node's own endpoints: delivered without a tunnel. Nothing, if it is gone.
+pub(super) fn local(endpoint: Option<&LocalEndpoint>) -> Said {
     let mut said = Said::default();
-    for endpoint in endpoints {
-        let Some(identity) = endpoint.identity else { continue };
+    if let Some((endpoint, identity)) = endpoint.and_then(|one| Some((one, one.identity?))) {
         let value = RemoteEndpoint { identity: identity.0, tunnel: None, key: 0 };
-        let addresses = [endpoint.ipv4.map(IpAddr::from), endpoint.ipv6.map(IpAddr::from)];
-        said.prefixes
-            .extend(addresses.into_iter().flatten().map(|address| (whole(address), value)));
+        said.prefixes.extend(endpoint.addresses().map(|address| (whole(address), value)));
     }
     said
 }

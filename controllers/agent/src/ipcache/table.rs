@@ -27,8 +27,8 @@ pub enum Origin {
     Cluster(Arc<str>),
     /// The cluster's nodes.
     Nodes,
-    /// The node's own endpoints.
-    Local,
+    /// The node's own endpoint of this number.
+    Local(u16),
 }
 
 impl Origin {
@@ -37,7 +37,7 @@ impl Origin {
         match self {
             Self::Policy => "generated",
             Self::Cluster(_) | Self::Nodes => "custom-resource",
-            Self::Local => "agent-local",
+            Self::Local(_) => "agent-local",
         }
     }
 }
@@ -96,7 +96,7 @@ impl Table {
                 Origin::Policy => 0,
                 Origin::Cluster(_) => 1,
                 Origin::Nodes => 2,
-                Origin::Local => 3,
+                Origin::Local(_) => 3,
             };
             let at = claims.partition_point(|(who, _)| rank(who) <= rank(origin));
             claims.insert(at, (origin.clone(), *value));
@@ -114,7 +114,8 @@ impl Table {
     fn only_local(&self, prefix: &Prefix) -> bool {
         let claims = self.claims.get(prefix).map(Vec::as_slice).unwrap_or_default();
         let said_by = |is: fn(&Origin) -> bool| claims.iter().any(|(who, _)| is(who));
-        said_by(|who| *who == Origin::Local) && !said_by(|who| matches!(who, Origin::Cluster(_)))
+        said_by(|who| matches!(who, Origin::Local(_)))
+            && !said_by(|who| matches!(who, Origin::Cluster(_)))
     }
 
     /// Whether, of some prefix that this source speaks of, nobody else in the cluster does.
@@ -149,6 +150,15 @@ impl Table {
             _ => None,
         });
         names.filter(|name| such(name)).cloned().collect()
+    }
+
+    /// The node's own endpoints that say something.
+    pub(super) fn local(&self) -> Vec<u16> {
+        let local = self.by_origin.keys().filter_map(|origin| match origin {
+            Origin::Local(id) => Some(*id),
+            _ => None,
+        });
+        local.collect()
     }
 
     fn count_names(&mut self, old: &[PodPort], new: &[PodPort]) -> bool {
@@ -245,7 +255,7 @@ mod tests {
         assert_eq!(identity(&table, pod), Some(300), "a repetition is no news");
         table.set(&slice("new"), said(&[(pod, 302)]));
         assert_eq!(identity(&table, pod), Some(302));
-        table.set(&Origin::Local, said(&[(pod, 400)]));
+        table.set(&Origin::Local(7), said(&[(pod, 400)]));
         table.set(&slice("old"), said(&[(pod, 303)]));
         assert_eq!(identity(&table, pod), Some(400));
         table.set(&Origin::Policy, said(&[(pod, 1 << 24)]));
@@ -257,12 +267,12 @@ mod tests {
         let (mut table, pod) = (Table::default(), "10.0.0.1/32");
         let other = "10.0.0.2/32";
         table.set(&slice("a"), said(&[(pod, 300), (other, 300)]));
-        table.set(&Origin::Local, said(&[(pod, 300)]));
+        table.set(&Origin::Local(7), said(&[(pod, 300)]));
         table.set(&slice("b"), said(&[(pod, 300)]));
         assert!(table.set(&slice("a"), said(&[])).unlisted.is_empty(), "it has only moved");
         assert_eq!(table.set(&slice("b"), said(&[])).unlisted, [prefix(pod).0]);
         table.set(&slice("b"), said(&[(pod, 300)]));
-        assert!(table.set(&Origin::Local, said(&[])).unlisted.is_empty());
+        assert!(table.set(&Origin::Local(7), said(&[])).unlisted.is_empty());
         assert!(table.set(&slice("b"), said(&[])).unlisted.is_empty(), "it is not ours any more");
     }
 

@@ -6,8 +6,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cilia_loader::{Datapath, IpCache, RemoteEndpoint, converge};
+use futures::future::OptionFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::{News, cluster};
@@ -27,8 +29,13 @@ struct Writer {
     map: cilia_loader::Table<IpCache>,
     nodes: crate::node::Nodes,
     own: Vec<IpAddr>,
+    /// The changes of the node's own endpoints that the table knows.
+    endpoints_version: Option<u64>,
     /// Prefixes that the map may be wrong about.
     pending: BTreeSet<Prefix>,
+    /// Those of which it is, because they could not be written; and when that is tried again.
+    failed: BTreeSet<Prefix>,
+    retry: Option<Instant>,
     waiting: Vec<oneshot::Sender<bool>>,
     /// Sources that have not told yet everything that there was at the start.
     unlisted: u8,
@@ -57,7 +64,10 @@ pub(super) async fn run(
         map: datapath.ipcache(),
         own: Vec::new(),
         nodes,
+        endpoints_version: None,
         pending: BTreeSet::new(),
+        failed: BTreeSet::new(),
+        retry: None,
         waiting: Vec::new(),
         unlisted: u8::from(kubernetes) + u8::from(fed.is_some()),
         names_changed: false,
@@ -75,7 +85,7 @@ pub(super) async fn run(
     writer.take_local(&endpoints);
     loop {
         writer.write(&readiness);
-        let retry = tokio::time::sleep(RETRY);
+        let retry = OptionFuture::from(writer.retry.map(tokio::time::sleep_until));
         tokio::select! {
             () = stop.cancelled() => return,
             Some(news) = cluster.next() => {
@@ -102,7 +112,10 @@ pub(super) async fn run(
                 writer.waiting.push(update.done);
             }
             _ = compare.tick() => writer.settled = false,
-            () = retry, if !writer.pending.is_empty() => {}
+            Some(()) = retry => {
+                writer.retry = None;
+                writer.pending.append(&mut writer.failed);
+            }
         }
     }
 }
@@ -165,8 +178,21 @@ impl Writer {
     }
 
     fn take_local(&mut self, endpoints: &crate::endpoint::Endpoints) {
-        let list = endpoints.list();
-        self.take(&Origin::Local, source::local(list.iter().map(AsRef::as_ref)));
+        let (version, changed) = endpoints.changes_since(self.endpoints_version);
+        self.endpoints_version = Some(version);
+        let changed = changed.unwrap_or_else(|| {
+            let mut now = endpoints.list();
+            now.sort_unstable_by_key(|endpoint| endpoint.sequence);
+            let known = self.cache.table(|table| table.local());
+            let gone = known.into_iter().filter(|id| now.iter().all(|endpoint| endpoint.id != *id));
+            let gone: Vec<_> = gone.map(|id| (id, None)).collect();
+            gone.into_iter()
+                .chain(now.into_iter().map(|endpoint| (endpoint.id, Some(endpoint))))
+                .collect()
+        });
+        for (id, endpoint) in changed {
+            self.take(&Origin::Local(id), source::local(endpoint.as_deref()));
+        }
     }
 
     /// What the map should say: nothing of this node is behind a tunnel.
@@ -185,12 +211,13 @@ impl Writer {
         listed.send_if_modified(|listed| std::mem::replace(listed, synced) != synced);
     }
 
-    /// Makes the map right as far as that is known.
+    /// Makes the map right as far as that is known. What the kernel has just refused, it is not asked for anew with
+    /// each event.
     fn write(&mut self, readiness: &Readiness) {
         self.tell_names();
         // This node is known only after all nodes have been listed.
         let complete = self.unlisted == 0 && self.nodes.local().is_some();
-        if complete && !self.settled {
+        if complete && !self.settled && self.retry.is_none() {
             let desired = self.cache.table(|table| table.desired());
             let desired: BTreeMap<Prefix, RemoteEndpoint> =
                 desired.into_iter().map(|(prefix, value)| (prefix, self.desired(value))).collect();
@@ -199,17 +226,20 @@ impl Writer {
                     tracing::info!(entries = desired.len(), ?changes, "ipcache compared");
                     self.settled = true;
                     self.pending.clear();
+                    self.failed.clear();
                     readiness.open(GATE);
                 }
                 Err(error) => {
                     tracing::error!(%error, "ipcache not written");
                     readiness.close(GATE, error.to_string());
+                    self.retry = Some(Instant::now() + RETRY);
                     self.pending.extend(desired.into_keys());
                 }
             }
         }
         let (mut gone, mut failed) = (Vec::new(), BTreeSet::new());
         for prefix in std::mem::take(&mut self.pending) {
+            self.failed.remove(&prefix);
             let Some(value) = self.cache.table(|table| table.get(&prefix)) else {
                 gone.push(prefix);
                 continue;
@@ -226,10 +256,13 @@ impl Writer {
                 failed.insert(prefix);
             }
         }
-        self.pending = failed;
+        if !failed.is_empty() {
+            self.retry.get_or_insert_with(|| Instant::now() + RETRY);
+            self.failed.append(&mut failed);
+        }
         for waiting in self.waiting.drain(..) {
             // The one who asked may be gone: nothing to tell then.
-            let _ = waiting.send(self.settled && self.pending.is_empty());
+            let _ = waiting.send(self.settled && self.failed.is_empty());
         }
     }
 }

@@ -114,12 +114,19 @@ impl Realized {
         self.compare();
     }
 
-    /// What to write for what is wanted now.
-    pub(super) fn plan(&mut self, id: u16, repository: &mut Repository) -> Option<Plan> {
+    /// Makes known what the rules say of it. True if what others' maps say may be different with that.
+    pub(super) fn prepare(&self, repository: &mut Repository) -> bool {
         let (identity, labels) = (self.subject.identity, &self.subject.labels);
-        if repository.labels(identity).is_none() {
+        let unknown = repository.labels(identity).is_none();
+        if unknown {
             repository.set_identity(identity, labels.clone());
         }
+        repository.prepare(identity) || unknown
+    }
+
+    /// What to write for what is wanted now.
+    pub(super) fn plan(&mut self, id: u16, repository: &mut Repository) -> Option<Plan> {
+        let identity = self.subject.identity;
         let wanted = repository.policy(identity, &self.subject.ports)?;
         if self.written.as_ref().is_some_and(|written| Arc::ptr_eq(&written.policy, &wanted)) {
             self.revision = repository.revision();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use cilia_crds::{
     CiliumCidrGroup, CiliumClusterwideNetworkPolicy, CiliumEndpointSlice, CiliumIdentity,
+    NumericIdentity,
 };
 use cilia_loader::PolicyKey;
 use cilia_runtime::testing::eventually;
@@ -19,6 +20,8 @@ use serde_json::{Value, json};
 use super::test_agent::{Agent, TCP, create, identity, ip, policy, slice, web};
 use super::{Settings, host};
 use crate::device::testing::{BpfFs, in_private_node};
+use crate::endpoint::LocalEndpoint;
+use crate::endpoint::testing::endpoint;
 
 impl Agent {
     /// The block that the kernel finds for an address.
@@ -120,6 +123,35 @@ fn maps_follow_what_policies_refer_to() {
         agent.reaches("198.51.100.9", Some(5432)).await;
         agent.policies().delete("refers", &DeleteParams::default()).await.unwrap();
         agent.is_behind("198.51.100.9", None).await;
+
+        // A prefix within another endpoint's, which only a pod that comes later names; and which nobody does after that.
+        let wide = json!({"endpointSelector": app, "egress": [{"toCIDR": ["203.0.113.0/24"]}]});
+        create(&agent.policies(), policy("wide", &wide)).await;
+        let narrow = json!({"endpointSelector": {"matchLabels": {"app": "db"}}, "egress": [{"toCIDR": ["203.0.113.64/26"]}]});
+        create(&agent.policies(), policy("narrow", &narrow)).await;
+        agent.reaches("203.0.113.70", None).await;
+        let mut db =
+            LocalEndpoint { identity: Some(NumericIdentity(4321)), ..endpoint(9, "c2", "db") };
+        db.labels.insert("k8s", "io.kubernetes.pod.namespace", "default");
+        let before = agent.ipcached("203.0.113.70");
+        eventually(async || {
+            // The policy may be on its way.
+            agent.enforcer.realize(&db).await.unwrap();
+            let now = agent.ipcached("203.0.113.70");
+            if now == before { Err(now) } else { Ok(()) }
+        })
+        .await;
+        agent.reaches("203.0.113.70", None).await;
+        agent.enforcer.remove(9).await;
+        eventually(|| {
+            let now = agent.ipcached("203.0.113.70");
+            std::future::ready(if now == before { Ok(()) } else { Err(now) })
+        })
+        .await;
+        agent.reaches("203.0.113.70", None).await;
+        for name in ["wide", "narrow"] {
+            agent.policies().delete(name, &DeleteParams::default()).await.unwrap();
+        }
 
         // The API server, as its own service names it, is an entity whatever its address.
         let spec = json!({"endpointSelector": app, "egress": [{"toEntities": ["kube-apiserver"]}]});

@@ -1,6 +1,6 @@
 //! Decides what others are told of an endpoint whose policy isn't in place, or soon will not fit.
 
-use super::{EndpointView, NEARLY};
+use super::{EndpointView, NEARLY, View};
 
 /// What is wrong with an endpoint's policy. It says no figures that change with every identity: each
 /// change is a write for everybody who is told.
@@ -35,6 +35,14 @@ impl std::fmt::Display for Trouble {
             }
             Self::Failed => f.write_str("policy is not in place: see the agent's log"),
         }
+    }
+}
+
+impl View {
+    /// What is wrong with the policy of the endpoint of this number, if anything is.
+    pub fn trouble(&self, id: u16) -> Option<Trouble> {
+        let at = self.endpoints.binary_search_by_key(&id, |endpoint| endpoint.id).ok()?;
+        self.endpoints[at].trouble()
     }
 }
 

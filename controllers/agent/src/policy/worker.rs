@@ -4,6 +4,7 @@ mod audit;
 mod intake;
 mod restored;
 mod settle;
+mod stale;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,6 +26,7 @@ use super::realize::{self, Order, Plan, Realized};
 use super::references::{self, Feed};
 use super::{Enforcer, Error, GATE, PolicyView, Sources};
 use crate::readiness::Readiness;
+use stale::{Bearers, Stale};
 
 /// How often whole maps are compared, against edits by others.
 const COMPARE: Duration = Duration::from_mins(10);
@@ -39,6 +41,8 @@ struct Worker {
     datapath: Arc<Datapath>,
     repository: Repository,
     endpoints: BTreeMap<u16, Realized>,
+    bearers: Bearers,
+    stale: Stale,
     /// Whether policy is recorded, not enforced, where that is another than for all; in the kernel's
     /// map it outlives the agent.
     audit: BTreeMap<u16, bool>,
@@ -102,6 +106,8 @@ pub(super) async fn run(
         datapath,
         repository,
         endpoints: BTreeMap::new(),
+        bearers: Bearers::default(),
+        stale: Stale::default(),
         audit,
         known: BTreeMap::new(),
         identities_version: None,
@@ -147,6 +153,7 @@ pub(super) async fn run(
             readiness.open(GATE);
         }
         let retry = tokio::time::sleep(RETRY);
+        let mut ordered = false;
         tokio::select! {
             () = stop.cancelled() => return,
             Some(news) = policies.next() => {
@@ -171,6 +178,7 @@ pub(super) async fn run(
                 worker.repository.set_named_ports(names.borrow_and_update().clone());
             }
             Some(order) = inbox.recv() => {
+                ordered = true;
                 worker.order(order);
                 while let Ok(order) = inbox.try_recv() {
                     worker.order(order);
@@ -181,6 +189,10 @@ pub(super) async fn run(
                 worker.blocks = None;
             }
             () = retry, if worker.failed => {}
+        }
+        // Orders say themselves whom they concern.
+        if !ordered {
+            worker.stale.everybody();
         }
     }
 }
@@ -198,12 +210,15 @@ impl Worker {
         match order {
             Order::Keep(id, subject, done) => {
                 // Known before any map is written, so that its peers let it through from the first packet.
+                self.stale.add(id);
                 if self.repository.labels(subject.identity).is_none() {
                     self.repository.set_identity(subject.identity, subject.labels.clone());
+                    self.stale.everybody();
                 }
+                self.bearers.more(subject.identity);
                 if let Some(realized) = self.endpoints.get_mut(&id) {
                     let before = std::mem::replace(&mut realized.subject, subject).identity;
-                    self.forget_stray(before);
+                    self.give_up(before);
                 } else {
                     let audit = self.audit.get(&id).copied();
                     self.endpoints.insert(id, Realized::new(subject, audit));
@@ -212,7 +227,7 @@ impl Worker {
             }
             Order::Remove(id, done) => {
                 if let Some(gone) = self.endpoints.remove(&id) {
-                    self.forget_stray(gone.subject.identity);
+                    self.give_up(gone.subject.identity);
                 }
                 self.audit.remove(&id);
                 if let Err(error) = self.datapath.remove_policy(id) {
@@ -233,19 +248,22 @@ impl Worker {
             Order::Ask(realize::Question(question)) => {
                 question(&mut self.repository);
                 // What was computed for the answer's sake alone must leave no trace in any map.
-                let local: BTreeSet<NumericIdentity> =
-                    self.endpoints.values().map(|one| one.subject.identity).collect();
-                self.repository.retain_subjects(|identity| local.contains(&identity));
+                self.repository.retain_subjects(|identity| self.bearers.has(identity));
+                self.stale.everybody();
             }
-            Order::Restored => self.restored = true,
+            Order::Restored => {
+                self.restored = true;
+                self.stale.everybody();
+            }
         }
     }
 
-    /// Forgets an identity that the cluster has given up, once no local endpoint has it any more.
-    fn forget_stray(&mut self, identity: NumericIdentity) {
+    /// One local endpoint less has an identity. With the last one it is forgotten, if the cluster has given it up.
+    fn give_up(&mut self, identity: NumericIdentity) {
         let stray = identity.reserved_labels().is_none() && !self.known.contains_key(&identity);
-        if stray && self.endpoints.values().all(|one| one.subject.identity != identity) {
+        if self.bearers.less(identity) && stray {
             self.repository.remove_identity(identity);
+            self.stale.everybody();
         }
     }
 }

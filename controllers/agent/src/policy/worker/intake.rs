@@ -76,7 +76,7 @@ impl Worker {
                 }
             } else if self.known.remove(&identity).is_some()
                 // A local endpoint that still has it keeps its policy.
-                && !self.endpoints.values().any(|endpoint| endpoint.subject.identity == identity)
+                && !self.bearers.has(identity)
             {
                 self.repository.remove_identity(identity);
             }

@@ -1,6 +1,6 @@
 //! Makes every map say what is wanted, additions first, and shows what is in place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,6 +16,10 @@ impl Worker {
     /// what is gone. So whoever both the old and the new policy let through always passes.
     pub(super) async fn settle(&mut self, ipcache: &crate::ipcache::Cache) {
         let mut failures = self.write();
+        if failures.is_empty() {
+            // The ipcache loses prefixes before their numbers do: meanwhile their addresses would be nobody's.
+            self.repository.retain_subjects(|identity| self.bearers.has(identity));
+        }
         self.failed = !self.write_blocks();
         self.tell_nodes(ipcache);
         let prefixes = self.repository.prefixes();
@@ -26,10 +30,8 @@ impl Worker {
         }
         failures.append(&mut self.remove());
         if self.prefixes_settled && !self.failed {
-            let local: BTreeSet<NumericIdentity> =
-                self.endpoints.values().map(|one| one.subject.identity).collect();
-            self.repository.retain_subjects(|identity| local.contains(&identity));
             if self.repository.retire_prefixes() {
+                self.stale.everybody();
                 self.failed |= !self.write_blocks();
                 failures.append(&mut self.write());
                 failures.append(&mut self.remove());
@@ -72,20 +74,29 @@ impl Worker {
         }
     }
 
-    /// Writes what is new or different everywhere.
+    /// Writes what is new or different, where it may be.
     pub(super) fn write(&mut self) -> BTreeMap<u16, Error> {
+        let mut stale = std::mem::take(&mut self.stale);
+        for id in stale.among(&self.endpoints) {
+            // What is named for the first time concerns everybody whose rules name more than that.
+            if self.endpoints.get(&id).is_some_and(|one| one.prepare(&mut self.repository)) {
+                stale.everybody();
+            }
+        }
         let mut failures = BTreeMap::new();
-        for (id, realized) in &mut self.endpoints {
-            let Some(mut plan) = realized.plan(*id, &mut self.repository) else { continue };
+        for id in stale.among(&self.endpoints) {
+            let Some(realized) = self.endpoints.get_mut(&id) else { continue };
+            let Some(mut plan) = realized.plan(id, &mut self.repository) else { continue };
             match plan.write(realized, &self.datapath) {
                 Ok(()) => self.plans.push(plan),
                 Err(error) => {
                     let lockdown = self.enforcer.0.settings.lockdown;
                     plan.fail(realized, &self.datapath, lockdown, &error);
-                    failures.insert(*id, error);
+                    failures.insert(id, error);
                 }
             }
         }
+        failures.keys().for_each(|id| self.stale.add(*id));
         failures
     }
 
@@ -98,6 +109,7 @@ impl Worker {
             if let Err(error) = plan.remove(realized, &self.datapath) {
                 tracing::error!(%error, "policy not in place");
                 realized.fail(&error);
+                self.stale.add(id);
                 failures.insert(id, error);
             }
         }

@@ -80,8 +80,10 @@ impl Lifecycle {
                     },
                     Ok(()) = policies.changed() => {
                         let now = self.troubled();
-                        self.look_at(|endpoint| now.get(&endpoint.id) != troubled.get(&endpoint.id));
-                        troubled = now;
+                        if now != troubled {
+                            self.look_at(|endpoint| now.get(&endpoint.id) != troubled.get(&endpoint.id));
+                            troubled = now;
+                        }
                     }
                     changed = nodes.changed() => match changed {
                         Err(_) => return,
@@ -163,7 +165,7 @@ impl Lifecycle {
         let place = Place {
             node: &node.address().map(|address| address.to_string()).unwrap_or_default(),
             addresses: &node.addresses().map(|address| address.to_string()).collect::<Vec<_>>(),
-            trouble: self.troubled().get(&endpoint.id).copied(),
+            trouble: parts.enforcer.view().borrow().trouble(endpoint.id),
             pod_host: facts.host_ip.as_deref(),
         };
         let uid = publisher.publish(&endpoint, &place).await?;

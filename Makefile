@@ -69,14 +69,14 @@ fuzz: setup ## Feed every parser with random input, a minute each (needs a night
 	@hack/fuzz
 
 # What can be measured alone, by hack/bench-NAME.
-alone := $(firstword $(filter ces identities kvstore nodes policy,$(MAKECMDGOALS)))
+alone := $(firstword $(filter ces identities kvstore namespace nodes policy,$(MAKECMDGOALS)))
 
 .PHONY: bench
-bench: $(if $(filter policy,$(alone)),setup,$(if $(alone),tools,images)) ## Measure Cilia on a local cluster; `make bench ces`, `identities`, `kvstore`, `nodes`, `policy`: these alone
+bench: $(if $(filter policy,$(alone)),setup,$(if $(alone),tools,images)) ## Measure Cilia on a local cluster; `make bench ces`, `identities`, `kvstore`, `namespace`, `nodes`, `policy`: these alone
 	@$(if $(alone),hack/bench-$(alone),hack/bench $(CLUSTER) $(NODES))
 
-.PHONY: ces identities kvstore nodes policy
-ces identities kvstore nodes policy: bench
+.PHONY: ces identities kvstore namespace nodes policy
+ces identities kvstore namespace nodes policy: bench
 	@:
 
 ##@ Build it

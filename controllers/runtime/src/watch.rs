@@ -4,6 +4,7 @@
 //! too long to resume, the new list replaces what was known: unchanged objects are not repeated,
 //! vanished ones are [`Event::Deleted`].
 
+mod failures;
 mod store;
 mod tracker;
 
@@ -18,11 +19,12 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, info, warn};
+use tracing::{Level, debug, info, warn};
 
 pub use kube::core::PartialObjectMeta;
 pub use store::{Change, Store, reflect};
 
+use failures::Failures;
 use tracker::Tracker;
 
 /// How long a streamed list may be silent before the server is taken to be one that cannot stream it.
@@ -30,10 +32,6 @@ use tracker::Tracker;
 /// Servers without the feature answer the request with an error or, older still, with a watch
 /// that never says where the list ends.
 const SILENT_LIST: Duration = Duration::from_secs(30);
-const FIRST_RETRY: Duration = Duration::from_millis(250);
-const SLOWEST_RETRY: Duration = Duration::from_secs(15);
-/// A failure this long after the last one is the first of its kind.
-const CALM: Duration = Duration::from_mins(1);
 
 /// An object's place in the cluster; cheap to clone.
 ///
@@ -115,8 +113,7 @@ where
         streaming: true,
         listing: false,
         events: None,
-        failures: 0,
-        last_failure: Instant::now(),
+        failures: Failures::default(),
     };
     stream::unfold((source, Tracker::default()), |(mut source, mut tracker)| async move {
         let event = source.next().await;
@@ -135,8 +132,7 @@ struct Source<K> {
     /// The list has begun and not ended.
     listing: bool,
     events: Option<BoxStream<'static, watcher::Result<watcher::Event<K>>>>,
-    failures: u32,
-    last_failure: Instant,
+    failures: Failures,
 }
 
 impl<K> Source<K>
@@ -180,24 +176,20 @@ where
     }
 
     async fn failed(&mut self, error: &watcher::Error) {
-        // A watch of what seldom changes has no event to tell that it works again.
-        if self.last_failure.elapsed() > CALM {
-            self.failures = 0;
+        let (level, wait) = self.failures.add(error, Instant::now());
+        match level {
+            Level::WARN => warn!(kind = self.kind, %error, "watch failed, will be retried"),
+            Level::INFO => {
+                info!(kind = self.kind, "the server is setting the kind up, will be retried");
+            }
+            _ => debug!(kind = self.kind, %error, "watch still failing"),
         }
-        self.last_failure = Instant::now();
-        if self.failures == 0 {
-            warn!(kind = self.kind, %error, "watch failed, will be retried");
-        } else {
-            debug!(kind = self.kind, %error, "watch still failing");
-        }
-        let wait = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(SLOWEST_RETRY);
-        self.failures += 1;
         // Many watches fail at the same moment; they shall not all come back at the same moment.
         sleep(wait.mul_f64(rand::random_range(0.5..1.0))).await;
     }
 
     fn recovered(&mut self) {
-        if std::mem::take(&mut self.failures) > 0 {
+        if self.failures.end() {
             info!(kind = self.kind, "watch works again");
         }
     }

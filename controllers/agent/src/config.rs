@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cilia_crds::{Labels, NumericIdentity};
-use cilia_identity::{Filter, Space, well_known};
+use cilia_identity::{Filter, Fixed, Space, well_known};
 use cilia_loader::{MapSizes, NodeConfig};
 use cilia_policy::Mode;
 use cilia_runtime::config::{Config as Flags, Error, Program};
@@ -102,6 +102,7 @@ const BUILT: &[&str] = &[
     "mtu",
     "policy-accounting",
     "policy-audit-mode",
+    "policy-cidr-match-mode",
     "policy-default-local-cluster",
     "procfs",
     "prometheus-serve-addr",
@@ -231,14 +232,8 @@ fn identities(cluster_id: u32, flags: &Flags) -> Result<identity::Settings, Erro
 /// Numbers that pods have that are labelled with their names (`io.cilium.fixed-identity`).
 fn fixed_identities(flags: &Flags) -> Result<Vec<(NumericIdentity, Labels)>, Error> {
     let flag = "fixed-identity-mapping";
-    let one = |(number, name): (&String, &String)| {
-        let number = number.parse().ok().filter(|number| identity::FIXED.contains(number));
-        let allowed = "number=name, the numbers from 128 to 255";
-        let number = number.filter(|_| !name.is_empty());
-        let number = number.ok_or_else(|| flags.reject(flag, allowed))?;
-        Ok((NumericIdentity(number), Labels::reserved(name)))
-    };
-    flags.map(flag).iter().map(one).collect()
+    let fixed = Fixed::parse(flags.map(flag)).ok_or_else(|| flags.reject(flag, Fixed::ALLOWED));
+    Ok(fixed?.all().collect())
 }
 
 fn policy(flags: &Flags) -> Result<cilia_policy::Config, Error> {
@@ -324,11 +319,15 @@ mod tests {
     }
 
     #[test]
-    fn built_flags_exist() {
+    fn built_flags_exist_and_are_read() {
         let config = Config::load(Flags::agent(), [], []).unwrap();
         for flag in BUILT {
             assert!(config.has(flag), "{flag}");
         }
+        let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folders = [own.join("src"), own.join("../runtime/src"), own.join("../kvstore/src")];
+        let unread = cilia_runtime::testing::unread_flags(BUILT, &folders);
+        assert_eq!(unread, [""; 0], "accepted without effect and without a warning");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub enum Step {
     Make(NumericIdentity),
     /// Others are to make it.
     Wait,
-    /// It has to be made, and every number of the cluster is taken.
+    /// It has to be made, by whomever, and every number of the cluster is taken.
     Full,
 }
 
@@ -116,7 +116,7 @@ impl Ledger {
             return Step::Unmark(number);
         }
         if !makes {
-            return Step::Wait;
+            return if self.pool.free() == 0 { Step::Full } else { Step::Wait };
         }
         let again = former.filter(|former| self.pool.take(*former));
         let Some(number) = again.or_else(|| self.pool.draw_for(labels, rng)) else {
@@ -186,11 +186,13 @@ mod tests {
         }
         let new = labels("new");
         assert_eq!(ledger.next(&new, None, true, &mut rng), Step::Full);
+        assert_eq!(ledger.next(&new, None, false, &mut rng), Step::Full, "nobody can make it");
         assert_eq!(
             ledger.next(&labels("300"), None, true, &mut rng),
             Step::Use(NumericIdentity(300))
         );
         ledger.heard(NumericIdentity(4711), None);
+        assert_eq!(ledger.next(&new, None, false, &mut rng), Step::Wait);
         assert_eq!(ledger.next(&new, None, true, &mut rng), Step::Make(NumericIdentity(4711)));
     }
 }

@@ -10,6 +10,7 @@ mod advise;
 mod digest;
 mod error;
 mod filter;
+mod fixed;
 mod index;
 #[cfg(test)]
 mod interleavings;
@@ -26,6 +27,7 @@ mod well_known;
 pub use advise::{Advice, Saving, advise};
 pub use error::Error;
 pub use filter::Filter;
+pub use fixed::Fixed;
 pub use index::{Index, Record};
 pub use ledger::{Ledger, Step};
 pub use managed::{Full, Managed, Placed, Plan};

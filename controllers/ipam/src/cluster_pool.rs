@@ -24,6 +24,8 @@ pub struct Node<'a> {
     pub pod_cidrs: &'a [String],
     /// `status.ipam.operator-status.error`.
     pub error: &'a str,
+    /// It has the mark that [`Verdict::Fence`] leaves.
+    pub fenced: bool,
 }
 
 /// What to write to a node.
@@ -35,6 +37,8 @@ pub enum Verdict {
     Wait,
     /// Move its version, so that no former leader's write arrives any more.
     Fence,
+    /// It is right, and needs the fence's mark no more.
+    Unfence,
     /// These are its `spec.ipam.podCIDRs`; its error, if it has one, is over.
     SetCidrs(Vec<IpNet>),
     /// Its error is over.
@@ -146,6 +150,7 @@ impl ClusterPool {
                 self.refused.remove(node.name);
                 match verdict {
                     Verdict::Nothing if self.ready && !node.error.is_empty() => Verdict::ClearError,
+                    Verdict::Nothing => self.rest(node),
                     verdict => verdict,
                 }
             }
@@ -158,7 +163,7 @@ impl ClusterPool {
                 let text = refusal.to_string();
                 match (self.ready, text == node.error) {
                     (false, _) => Verdict::Wait,
-                    (true, true) => Verdict::Nothing,
+                    (true, true) => self.rest(node),
                     (true, false) => Verdict::SetError(text),
                 }
             }
@@ -315,6 +320,11 @@ impl ClusterPool {
         for cidr in cidrs {
             self.ranges_mut(*cidr).release(*cidr);
         }
+    }
+
+    /// What is left to do about a node that says what it should.
+    fn rest(&self, node: Node<'_>) -> Verdict {
+        if self.ready && node.fenced { Verdict::Unfence } else { Verdict::Nothing }
     }
 
     fn unfence(&mut self, name: &str) {

@@ -56,6 +56,8 @@ pub struct PoolNode<'a> {
     pub allocated: &'a [Allocation],
     /// `status.ipam.operator-status.error`.
     pub error: &'a str,
+    /// It has the mark that [`Answer::Fence`] leaves.
+    pub fenced: bool,
 }
 
 /// What to write to a node.
@@ -65,6 +67,8 @@ pub enum Answer {
     Wait,
     /// Move its version, so that no former leader's write arrives any more.
     Fence,
+    /// It is right, and needs the fence's mark no more.
+    Unfence,
     /// What differs; nothing if the node is right.
     Write {
         /// These are its `spec.ipam.pools.allocated`.
@@ -179,12 +183,13 @@ impl MultiPool {
         if !self.ready || (waits && !complete) {
             return Answer::Wait;
         }
-        let allocated = self.allocated(node.name);
-        let error = errors.join("\n");
-        Answer::Write {
-            allocated: (allocated != node.allocated).then_some(allocated),
-            error: (error != node.error).then_some(error),
+        let (allocated, error) = (self.allocated(node.name), errors.join("\n"));
+        let allocated = (allocated != node.allocated).then_some(allocated);
+        let error = (error != node.error).then_some(error);
+        if node.fenced && allocated.is_none() && error.is_none() {
+            return Answer::Unfence;
         }
+        Answer::Write { allocated, error }
     }
 
     /// The node is gone, and so is all that it had.
@@ -384,6 +389,8 @@ fn parse(allocated: &[Allocation], errors: &mut Vec<String>) -> Vec<(Arc<str>, I
     listed
 }
 
+#[cfg(test)]
+mod moves;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -161,7 +161,7 @@ mod tests {
 
     use cilia_identity::Space;
 
-    use super::{KeyValue, Locks, Master, Unused, decide, stale};
+    use super::{KeyValue, Locks, Master, Unused, decide, keys, stale};
 
     #[test]
     fn only_what_is_unused_twice_and_unchanged_and_ours_goes() {
@@ -200,5 +200,26 @@ mod tests {
         // It was taken again meanwhile, by the same lease.
         let (broken, _) = stale(&[key("b/9", 12, 9)], &second);
         assert!(broken.is_empty());
+    }
+
+    #[test]
+    fn of_each_lock_the_oldest_key_holds_it() {
+        let at = |path: &str| format!("cilium/state/identities/v1/locks/{path}");
+        let key = |path: &str, revision| KeyValue {
+            key: at(path).into(),
+            mod_revision: revision,
+            ..KeyValue::default()
+        };
+        let oldest = |listed: &[KeyValue]| {
+            let holders = stale(listed, &Locks::new()).1.into_values();
+            holders.map(|(key, _, _)| key).collect::<Vec<String>>()
+        };
+        assert_eq!(oldest(&[]), [""; 0], "LOCK-01");
+        let mut round: Vec<_> = (1..=5).rev().map(|n| key(&format!("foo/bar/{n}"), n)).collect();
+        round.extend([key("foo/baz/6", 6), key("foo/bbz/7", 3)]);
+        let want = ["foo/bar/1", "foo/baz/6", "foo/bbz/7"].map(at);
+        assert_eq!(oldest(&round), want, "LOCK-02");
+        let path = at("k8s:app=web;k8s:io.kubernetes.pod.namespace=a/b;");
+        assert_eq!(keys::lock_path(&format!("{path}/7587875c")), path, "LOCK-03");
     }
 }

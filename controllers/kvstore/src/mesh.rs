@@ -5,6 +5,7 @@
 
 mod cluster;
 mod import;
+mod shown;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+pub use shown::shown;
 
 use crate::metrics::SyncMetrics;
 use crate::value::{ClusterService, IpIdentityPair, Node};

@@ -28,6 +28,8 @@ const BUILT: &[&str] = &[
     "cluster-pool-ipv4-mask-size",
     "cluster-pool-ipv6-cidr",
     "cluster-pool-ipv6-mask-size",
+    "clustermesh-cache-ttl",
+    "clustermesh-config",
     "cmdref",
     "config",
     "config-dir",
@@ -51,6 +53,7 @@ const BUILT: &[&str] = &[
     "agent-not-ready-taint-key",
     "enable-l7-proxy",
     "enable-policy",
+    "fixed-identity-mapping",
     "identity-allocation-mode",
     "identity-gc-interval",
     "identity-gc-rate-interval",
@@ -265,11 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn built_flags_exist() {
+    fn built_flags_exist_and_are_read() {
         let config = Config::load(flags(), [], []).unwrap();
         for flag in BUILT {
             assert!(config.has(flag), "{flag}");
         }
+        let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folders = [own.join("src"), own.join("../runtime/src")];
+        let unread = cilia_runtime::testing::unread_flags(BUILT, &folders);
+        assert_eq!(unread, [""; 0], "accepted without effect and without a warning");
     }
 
     #[test]

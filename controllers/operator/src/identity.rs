@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity};
-use cilia_identity::{Managed, Space, namespace_labels};
-use cilia_runtime::config::Config;
+use cilia_identity::{Fixed, Managed, Space, namespace_labels};
+use cilia_runtime::config::{Config, Error};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use cilia_runtime::watch::{PartialObjectMeta, reflect, watch};
 use futures::future::BoxFuture;
@@ -32,7 +32,14 @@ use sources::{Heard, PodState};
 /// Errors for settings that cannot work.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     space(config)?;
+    fixed(config)?;
     Ok(())
+}
+
+/// Numbers that pods ask for by name: agents know them, so they need no `CiliumIdentity`.
+fn fixed(config: &Config) -> Result<Fixed, Error> {
+    let flag = "fixed-identity-mapping";
+    Fixed::parse(config.map(flag)).ok_or_else(|| config.reject(flag, Fixed::ALLOWED))
 }
 
 /// The numbers that the cluster's identities have.
@@ -67,7 +74,8 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let filter = Arc::new(label_filter(config).context("the label filter")?);
     let of_pod = {
         let (filter, cluster) = (Arc::clone(&filter), config.string("cluster-name").to_owned());
-        move |pod| PodState::of(pod, &filter, &cluster)
+        let fixed = fixed(config)?;
+        move |pod| PodState::of(pod, &filter, &fixed, &cluster)
     };
     let (pods, pod_changes) = reflect(watch(pods), of_pod);
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
@@ -98,6 +106,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let lanes: Lanes<Item> = Lanes::new(lanes, Retry::default(), None, &context.workqueues);
     let reconciler = Arc::new(Reconciler {
         client: client.clone(),
+        events: context.events.clone(),
         managed: std::sync::Mutex::new(Managed::new(space(config)?)),
         pods,
         namespaces,
@@ -105,6 +114,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         lanes: lanes.clone(),
         metrics: Metrics::new(&context.metrics),
         conflicts: crate::conflicts::Conflicts::default(),
+        first: std::sync::Mutex::default(),
     });
 
     let pump = async {

@@ -1,6 +1,7 @@
 //! Removes `CiliumIdentities` that nobody uses: silence, mark, silence, delete.
 
 mod collector;
+mod counts;
 mod heartbeats;
 mod pace;
 mod report;
@@ -25,6 +26,8 @@ use tracing::warn;
 
 use crate::wiring::Context;
 use collector::{Collector, IdentityState};
+pub(crate) use counts::{Collection, Collections};
+use report::Report;
 
 /// Errors for settings that cannot work.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
@@ -77,13 +80,8 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         floor: rate(config)?,
         space: crate::identity::space(config)?,
     };
-    let collector = Arc::new(Collector::new(
-        client.clone(),
-        identities,
-        settings,
-        &context.metrics,
-        context.events.clone(),
-    ));
+    let report = Report::new(&context.metrics, &context.collections, context.events.clone());
+    let collector = Arc::new(Collector::new(client.clone(), identities, settings, report));
     let complete = CancellationToken::new();
     let pump = async {
         let mut missing = sources.len();

@@ -1,5 +1,6 @@
 //! The operator: what the cluster needs once, done by the replica that leads.
 
+mod clustermesh;
 mod command;
 mod config;
 mod conflicts;
@@ -14,10 +15,14 @@ mod identity_gc;
 mod ipam;
 mod kvstore;
 mod listing;
+#[cfg(test)]
+mod metric_names;
 mod node_gc;
 mod node_taint;
 mod policy_validation;
 mod process;
+#[cfg(test)]
+mod scenarios;
 mod shell;
 #[cfg(test)]
 mod trial;

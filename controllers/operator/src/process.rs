@@ -14,7 +14,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::clustermesh::Remotes;
 use crate::config::LEASE;
+use crate::identity_gc::Collections;
 use crate::wiring::{Context, Duty, Leading, duties};
 use crate::{crd_registration, http, kvstore, shell};
 
@@ -41,8 +43,13 @@ pub(crate) async fn run(
     }
     // Not for work: probes and the version check must not wait for the work's requests.
     let own = client::client(&config, &Settings::new(&config, COMPONENT)).await?;
+    let remotes = Remotes::default();
     let sources = http::Sources {
         kvstore: kvstore::health(&config, &stop)?,
+        clusters: Arc::new({
+            let remotes = remotes.clone();
+            move || remotes.show()
+        }),
         ..http::Sources::new(Some(own.clone()), metrics.clone())
     };
     http::serve(&config, sources, &stop).await?;
@@ -73,6 +80,8 @@ pub(crate) async fn run(
         slices,
         leadership: elector.leadership(),
         config: Arc::new(config),
+        collections: Collections::register(&metrics),
+        remotes,
         workqueues: Workqueues::register(&metrics),
         metrics,
         leading,

@@ -18,7 +18,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clustermesh::Remotes;
 use crate::crd_registration;
+use crate::identity_gc::Collections;
 use crate::wiring::{Context, Duty, Leading, duties};
 
 /// The user agent of the duty under test.
@@ -37,6 +39,7 @@ pub(crate) struct Trial {
 /// A duty that runs.
 pub(crate) struct Running {
     pub(crate) metrics: Metrics,
+    pub(crate) remotes: Remotes,
     stop: CancellationToken,
     ended: JoinHandle<anyhow::Result<()>>,
 }
@@ -96,7 +99,7 @@ impl Trial {
         let duty = duties().into_iter().find(|duty| duty.name == name);
         let Duty { run, .. } = duty.expect("a duty of this name");
         let client = self.server.client_of_user(DUTY, USER);
-        let metrics = Metrics::new("cilium_operator");
+        let (metrics, remotes) = (Metrics::new("cilium_operator"), Remotes::default());
         let stop = CancellationToken::new();
         let (begin, leading) = Leading::not_yet();
         begin.send_replace(true);
@@ -109,12 +112,14 @@ impl Trial {
             client,
             leadership,
             config: Arc::new(config(&self.arguments)),
+            collections: Collections::register(&metrics),
+            remotes: remotes.clone(),
             workqueues: Workqueues::register(&metrics),
             metrics: metrics.clone(),
             leading,
             stop: stop.clone(),
         };
-        Running { metrics, stop, ended: tokio::spawn(run(context)) }
+        Running { metrics, remotes, stop, ended: tokio::spawn(run(context)) }
     }
 
     /// What duties have written since the first `from` of their writes.

@@ -27,6 +27,9 @@ use cilia_runtime::metrics::Metrics;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::clustermesh::Remotes;
+use crate::identity_gc::Collections;
+
 /// What a duty works with; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -43,6 +46,10 @@ pub(crate) struct Context {
     pub(crate) config: Arc<Config>,
     /// Where the duty registers its metrics, by Cilium's names without `cilium_operator_`.
     pub(crate) metrics: Metrics,
+    /// The metrics of collections of identities, of which two duties have one each.
+    pub(crate) collections: Collections,
+    /// How other clusters are, for the API.
+    pub(crate) remotes: Remotes,
     /// The `workqueue_*` metrics, for the duty's lanes.
     pub(crate) workqueues: Workqueues,
     /// Events on objects.
@@ -113,6 +120,7 @@ pub(crate) fn duties() -> Vec<Duty> {
         duty!(endpoint_slice, true),
         duty!(endpoint_gc),
         duty!(kvstore),
+        duty!(clustermesh),
         duty!(policy_validation),
     ]
 }

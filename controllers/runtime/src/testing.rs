@@ -15,6 +15,7 @@
 
 mod audit;
 mod condition;
+mod flags;
 mod process;
 pub mod proxy;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub use audit::Write;
 pub use condition::{eventually, eventually_for};
+pub use flags::unread_flags;
 pub use nix::sys::signal::Signal;
 pub use process::Process;
 

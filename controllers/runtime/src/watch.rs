@@ -156,7 +156,10 @@ where
                         watcher::Event::InitDone => self.listing = false,
                         _ => {}
                     }
-                    self.recovered();
+                    // A list that has begun is none yet: where each breaks off, the next shall wait longer.
+                    if !self.listing {
+                        self.recovered();
+                    }
                     return event;
                 }
                 Ok(Some(Err(error))) if self.streaming && refuses_to_stream(&error) => {
@@ -219,3 +222,6 @@ where
 fn refuses_to_stream(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,46 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use cilia_kvstore::mesh::Remote;
-use k8s_openapi::jiff::Timestamp;
+use cilia_kvstore::mesh::{Remote, shown};
 use serde_json::{Value, json};
 
 /// Every cluster, as the status shows it.
 pub(super) fn mesh(remotes: &BTreeMap<String, Remote>) -> Value {
-    let clusters: Vec<Value> = remotes.iter().map(|(name, remote)| one(name, remote)).collect();
+    let clusters: Vec<Value> = remotes.iter().map(|(name, remote)| shown(name, remote)).collect();
     let services: usize = remotes.values().map(|remote| remote.counts.services).sum();
     json!({"clusters": clusters, "num-global-services": services})
-}
-
-fn one(name: &str, remote: &Remote) -> Value {
-    let (counts, known) = (remote.counts, remote.id != 0);
-    let last = Timestamp::from_second(remote.last_failure).ok().filter(|_| remote.failures > 0);
-    json!({
-        "name": name,
-        "ready": remote.ready && remote.connected,
-        "connected": remote.connected,
-        "status": remote.status,
-        "num-nodes": counts.nodes,
-        "num-endpoints": counts.ips,
-        "num-identities": counts.identities,
-        "num-shared-services": counts.services,
-        "num-service-exports": 0,
-        "num-failures": remote.failures,
-        "last-failure": last.map_or_else(|| "0001-01-01T00:00:00Z".into(), |last| last.to_string()),
-        "config": {
-            "required": true,
-            "retrieved": known,
-            "cluster-id": remote.id,
-            "kvstoremesh": remote.cached,
-            "sync-canaries": remote.canaries,
-        },
-        "synced": {
-            "nodes": remote.synced,
-            "endpoints": remote.synced,
-            "identities": remote.synced,
-            "services": remote.synced,
-        },
-    })
 }
 
 #[cfg(test)]

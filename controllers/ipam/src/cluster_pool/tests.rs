@@ -24,12 +24,16 @@ fn pool(v4: &[&str], mask4: i64, v6: &[&str], mask6: i64) -> ClusterPool {
     .expect("valid")
 }
 
+fn node<'a>(name: &'a str, pod_cidrs: &'a [String], error: &'a str) -> Node<'a> {
+    Node { name, version: "1", pod_cidrs, error, fenced: false }
+}
+
 fn ask(pool: &mut ClusterPool, name: &str, pod_cidrs: &[&str]) -> Verdict {
     ask_with_error(pool, name, pod_cidrs, "")
 }
 
 fn ask_with_error(pool: &mut ClusterPool, name: &str, cidrs: &[&str], error: &str) -> Verdict {
-    pool.upsert(Node { name, version: "1", pod_cidrs: &strings(cidrs), error })
+    pool.upsert(node(name, &strings(cidrs), error))
 }
 
 fn error_of(verdict: Verdict) -> String {
@@ -59,8 +63,7 @@ fn a_node_of_somebody_elses_keeps_what_it_has() {
     let mut pool = pool(&["10.0.0.0/22"], 24, &["fd00::/118"], 120);
     let observe = |pool: &mut ClusterPool, name: &str, cidrs: &[&str]| {
         let pod_cidrs = strings(cidrs);
-        let verdict =
-            pool.observe(Node { name, version: "1", pod_cidrs: &pod_cidrs, error: "old" });
+        let verdict = pool.observe(node(name, &pod_cidrs, "old"));
         assert_eq!(verdict, Verdict::Nothing);
     };
     observe(&mut pool, "theirs", &["10.0.0.0/24", "192.0.2.0/24", "nonsense"]);
@@ -104,7 +107,7 @@ fn a_family_that_is_missing_waits_too() {
 fn a_leader_that_was_cut_off_is_fenced() {
     let mut pool = pool(&["10.0.0.0/16"], 24, &[], 0);
     let ask = |pool: &mut ClusterPool, name: &str, version: &str, cidrs: &[&str]| {
-        pool.upsert(Node { name, version, pod_cidrs: &strings(cidrs), error: "" })
+        pool.upsert(Node { version, ..node(name, &strings(cidrs), "") })
     };
     for (name, cidrs) in [("a", &[][..]), ("b", &[]), ("c", &["10.0.0.0/24"])] {
         ask(&mut pool, name, "1", cidrs);
@@ -119,13 +122,24 @@ fn a_leader_that_was_cut_off_is_fenced() {
     assert_eq!(ask(&mut pool, "b", "2", &[]), Verdict::SetCidrs(nets(&["10.0.2.0/24"])));
     assert_eq!(pool.to_ask(), ["new"]);
     assert_eq!(ask(&mut pool, "new", "1", &[]), Verdict::SetCidrs(nets(&["10.0.3.0/24"])));
+
+    // Its mark goes once it has served: not before, and not from a node that is written anyway.
+    let cidrs = strings(&["10.0.1.0/24"]);
+    let marked = Node { fenced: true, ..node("a", &cidrs, "") };
+    assert_eq!(pool.upsert(marked), Verdict::Unfence);
+    assert_eq!(pool.upsert(Node { error: "old", ..marked }), Verdict::ClearError);
+    let lost = Node { pod_cidrs: &[], ..marked };
+    assert_eq!(pool.upsert(lost), Verdict::SetCidrs(nets(&["10.0.1.0/24"])));
+    pool.resync(true);
+    let empty = Node { fenced: true, ..node("d", &[], "") };
+    assert_eq!(pool.upsert(empty), Verdict::SetCidrs(nets(&["10.0.4.0/24"])), "nobody to fence");
 }
 
 #[test]
 fn a_node_that_is_refused_is_fenced_too() {
     let mut pool = pool(&["10.0.0.0/16"], 24, &[], 0);
     let ask = |pool: &mut ClusterPool, name: &str, version: &str, cidrs: &[&str]| {
-        pool.upsert(Node { name, version, pod_cidrs: &strings(cidrs), error: "" })
+        pool.upsert(Node { version, ..node(name, &strings(cidrs), "") })
     };
     let foreign = &["192.0.2.0/24"][..];
     ask(&mut pool, "wrong", "1", foreign);
@@ -222,7 +236,7 @@ fn one_owner_per_address() {
                 4 => {
                     // The annotation comes, and is gone with the next look.
                     let (cidrs, error) = api.entry(name.clone()).or_default();
-                    pool.observe(Node { name: &name, version: "1", pod_cidrs: cidrs, error });
+                    pool.observe(node(&name, cidrs, error));
                 }
                 3 => {
                     // A complete list, in any order: events of before count.
@@ -263,9 +277,9 @@ fn one_owner_per_address() {
 }
 
 fn perform(pool: &mut ClusterPool, name: &str, node: &mut (Vec<String>, String)) -> Verdict {
-    let verdict = pool.upsert(Node { name, version: "1", pod_cidrs: &node.0, error: &node.1 });
+    let verdict = pool.upsert(self::node(name, &node.0, &node.1));
     match &verdict {
-        Verdict::Nothing | Verdict::Wait | Verdict::Fence => {}
+        Verdict::Nothing | Verdict::Wait | Verdict::Fence | Verdict::Unfence => {}
         Verdict::SetCidrs(cidrs) => {
             *node = (cidrs.iter().map(ToString::to_string).collect(), String::new());
         }

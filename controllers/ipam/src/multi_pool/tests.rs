@@ -39,6 +39,7 @@ struct Object {
     requested: Vec<Request>,
     allocated: Vec<Allocation>,
     error: String,
+    fenced: bool,
 }
 
 impl Object {
@@ -72,6 +73,7 @@ impl Object {
             requested: &self.requested,
             allocated: &self.allocated,
             error: &self.error,
+            fenced: self.fenced,
         })
     }
 
@@ -302,6 +304,13 @@ fn a_leader_that_was_cut_off_is_fenced() {
     lacks.settle(&mut pools);
     assert_eq!(lacks.cidrs(), ["10.100.1.0/24"]);
     assert_eq!(pools.to_ask(), ["c"]);
+    // The fence's mark goes last.
+    let at_rest = Answer::Write { allocated: None, error: None };
+    assert_eq!(lacks.ask(&mut pools), at_rest);
+    lacks.fenced = true;
+    assert_eq!(lacks.ask(&mut pools), Answer::Unfence);
+    lacks.need("nowhere", 1, 0);
+    assert!(matches!(lacks.ask(&mut pools), Answer::Write { error: Some(_), .. }));
 }
 
 #[test]

@@ -28,15 +28,20 @@ struct Object {
     version: u64,
     requested: Vec<Request>,
     allocated: Vec<Allocation>,
+    error: String,
+    /// The mark that a fence leaves.
+    fenced: bool,
 }
 
 /// A write that was sent: it is carried out if the object is still of this version.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Write {
     node: &'static str,
     version: u64,
     requested: Option<Vec<Request>>,
     allocated: Option<Vec<Allocation>>,
+    error: Option<String>,
+    fenced: Option<bool>,
 }
 
 struct Agent {
@@ -152,6 +157,8 @@ impl World {
                 write.requested.clone().unwrap_or(std::mem::take(&mut object.requested));
             object.allocated =
                 write.allocated.clone().unwrap_or(std::mem::take(&mut object.allocated));
+            object.error = write.error.clone().unwrap_or(std::mem::take(&mut object.error));
+            object.fenced = write.fenced.unwrap_or(object.fenced);
         }
     }
 
@@ -194,7 +201,7 @@ impl World {
         let allocated = wish.allocated.filter(|wish| *wish != agent.seen.allocated);
         if requested.is_some() || allocated.is_some() {
             let version = agent.seen.version;
-            self.send(Write { node, version, requested, allocated }, answered);
+            self.send(Write { node, version, requested, allocated, ..Write::default() }, answered);
         }
     }
 
@@ -223,14 +230,8 @@ impl World {
     fn operator_writes(&mut self, node: &'static str) {
         let answered = self.rng.random_bool(0.7);
         let Some(answer) = self.operator.ask(node) else { return };
-        let version = self.operator.seen[node].version;
-        let write = Write { node, version, requested: None, allocated: None };
-        match answer {
-            Answer::Fence => self.send(write, answered),
-            Answer::Write { allocated: Some(allocated), .. } => {
-                self.send(Write { allocated: Some(allocated), ..write }, answered);
-            }
-            Answer::Wait | Answer::Write { .. } => {}
+        if let Some(write) = self.operator.write(node, answer) {
+            self.send(write, answered);
         }
     }
 
@@ -328,8 +329,25 @@ impl Operator {
             version: &object.version.to_string(),
             requested: &object.requested,
             allocated: &object.allocated,
-            error: "",
+            error: &object.error,
+            fenced: object.fenced,
         }))
+    }
+
+    /// The write that an answer asks for, if it does.
+    fn write(&self, node: &'static str, answer: Answer) -> Option<Write> {
+        let version = self.seen[node].version;
+        let write = Write { node, version, ..Write::default() };
+        match answer {
+            Answer::Fence => Some(Write { fenced: Some(true), ..write }),
+            Answer::Unfence => Some(Write { fenced: Some(false), ..write }),
+            Answer::Wait | Answer::Write { allocated: None, error: None } => None,
+            Answer::Write { allocated, error } => {
+                // The mark goes with what is said of ranges, not with an error.
+                let fenced = allocated.is_some().then_some(false);
+                Some(Write { allocated, error, fenced, ..write })
+            }
+        }
     }
 }
 

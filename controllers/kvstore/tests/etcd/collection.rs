@@ -33,6 +33,22 @@ async fn unused_identities_go_in_the_second_run() {
     client.put(&key, b"65538", true).await.unwrap();
     let three = gc::identities(&client, space, &two.unused, &rate).await.unwrap();
     assert_eq!((three.alive, three.deleted, three.failures), (3, vec![], 0));
+    // IDGC-15: it comes into use between the look and the deletion, which waits for its token.
+    write(first + 3, "k8s:a=raced;").await;
+    let four = gc::identities(&client, space, &three.unused, &rate).await.unwrap();
+    assert_eq!((four.alive, four.deleted), (4, vec![]));
+    let slow = Rate::new(2.0, 1.0);
+    slow.write().await;
+    let run = gc::identities(&client, space, &four.unused, &slow);
+    let begins = async {
+        client.list(&keys::identity_ids()).await.unwrap();
+        let key = keys::identity_value("k8s:a=raced;", "10.0.0.1");
+        client.put(&key, b"65539", true).await.unwrap();
+    };
+    let (five, ()) = tokio::join!(run, begins);
+    let five = five.unwrap();
+    assert_eq!((five.alive, five.deleted, five.failures), (4, vec![], 0));
+    assert!(client.get(&keys::identity_id(first + 3)).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

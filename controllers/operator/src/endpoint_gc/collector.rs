@@ -66,7 +66,11 @@ impl Collector {
         agents: Agents,
         metrics: &Metrics,
     ) -> Self {
-        let collected = Family::default();
+        let collected: Family<[(&str, &str); 1], Counter> = Family::default();
+        // From zero on, so that rules see the first failure, too.
+        for outcome in ["success", "fail"] {
+            drop(collected.get_or_create(&[("outcome", outcome)]));
+        }
         let help = "CiliumEndpoints collected, by outcome";
         metrics.register("endpoint_gc_objects", help, collected.clone());
         let (began, metrics) = (Timestamp::now(), metrics.clone());
@@ -160,7 +164,7 @@ impl Collector {
     }
 
     /// Whether the endpoint is gone; not if it was changed since it was looked at.
-    async fn remove(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
+    pub(super) async fn remove(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
         let Endpoint { namespace, name, uid, resource_version, .. } = endpoint;
         let api: Api<CiliumEndpoint> = Api::namespaced(self.client.clone(), namespace);
         let guard = Preconditions {

@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::collector::{Agents, Collector, Task};
+use super::decision::Endpoint;
 use crate::trial::Trial;
 
 async fn make_pod(client: &Client, name: &str, phase: &str) -> String {
@@ -130,13 +131,36 @@ async fn without_collection_all_endpoints_go_at_once() {
         if age.is_some_and(|age| age.as_millis() > 1000) { Ok(()) } else { Err(age) }
     })
     .await;
+    let metrics = Metrics::new("test");
     let collector = Collector::new(
         client.clone(),
         Recorder::new(client.clone(), "test"),
         Duration::from_hours(1),
         Agents { namespace: String::new(), labels: "agent=yes".to_owned() },
-        &Metrics::new("test"),
+        &metrics,
     );
+    // EPGC-05: one that was changed since it was looked at stays, one that is gone is gone; neither counts.
+    make_endpoint(client, "changed", None).await;
+    let endpoints: Api<CiliumEndpoint> = Api::namespaced(client.clone(), "default");
+    let looked_at = endpoints.get("changed").await.expect("read an endpoint");
+    let mut endpoint = Endpoint {
+        namespace: "default".to_owned(),
+        name: "changed".to_owned(),
+        uid: looked_at.uid().unwrap_or_default(),
+        resource_version: "1".to_owned(),
+        age: Duration::ZERO,
+        owners: Vec::new(),
+    };
+    assert!(!collector.remove(&endpoint).await.expect("no failure"), "it was changed");
+    endpoints.get("changed").await.expect("it is there");
+    endpoints.delete("changed", &DeleteParams::default()).await.expect("delete an endpoint");
+    endpoint.resource_version = looked_at.resource_version().unwrap_or_default();
+    assert!(collector.remove(&endpoint).await.expect("no failure"), "it is gone");
+    let counts = metrics.render();
+    for outcome in ["success", "fail"] {
+        let line = format!("test_endpoint_gc_objects{{outcome=\"{outcome}\"}} 0");
+        assert!(counts.contains(&line), "{line} in {counts}");
+    }
     let next = collector.run(Task::RemoveSlices).await.expect("a look at agents");
     assert!(matches!(next, Next::After(_)), "{next:?}");
     let removals = trial.writes(0).await;

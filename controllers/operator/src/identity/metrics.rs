@@ -25,6 +25,15 @@ impl Metrics {
             Family::new_with_constructor(|| Histogram::new(BUCKETS));
         let help = "Pods and identities looked at, by outcome";
         metrics.register("cid_controller_work_queue_event_count", help, events.clone());
+        // From zero on, so that rules see the first failure, too.
+        for resource in ["pod", "cid"].map(|resource| ("resource", resource)) {
+            for outcome in ["success", "fail"] {
+                drop(events.get_or_create(&[resource, ("outcome", outcome)]));
+            }
+            for phase in ["enqueued", "processing"] {
+                drop(latency.get_or_create(&[resource, ("phase", phase)]));
+            }
+        }
         let help = "Seconds in the queue, and of the work itself";
         metrics.register("cid_controller_work_queue_latency", help, latency.clone());
         Self { events, latency }

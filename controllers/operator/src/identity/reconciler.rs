@@ -1,13 +1,15 @@
 //! Carries pods and identities between the core, the lane and the API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cilia_crds::labels::SOURCE_K8S;
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
 use cilia_identity::{Full, Managed, Plan};
+use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::{Job, Lanes, Next, Retry};
 use cilia_runtime::watch::{Key, Store};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ use crate::conflicts::Conflicts;
 use crate::failure::{CONFLICT, Failure};
 
 const KIND: &str = "CiliumIdentity";
+const ADVICE: &str = "cilia identity advise says which labels cost most of them";
 /// The only label that identities can be selected by.
 const NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
@@ -44,6 +47,7 @@ pub(super) enum Trouble {
 
 pub(super) struct Reconciler {
     pub(super) client: Client,
+    pub(super) events: Recorder,
     pub(super) managed: Mutex<Managed<Key>>,
     pub(super) pods: Store<PodState>,
     /// The labels that pods have from their namespaces.
@@ -53,6 +57,8 @@ pub(super) struct Reconciler {
     pub(super) lanes: Lanes<Item>,
     pub(super) metrics: Metrics,
     pub(super) conflicts: Conflicts<Item>,
+    /// When what is tried again was first asked for.
+    pub(super) first: Mutex<HashMap<Item, Instant>>,
 }
 
 impl Reconciler {
@@ -91,15 +97,44 @@ impl Reconciler {
             Item::Pod(key) => {
                 // Tens of thousands come at once: the lease and the others on this thread have their turn, too.
                 tokio::task::yield_now().await;
-                ("pod", self.pod(key))
+                let placed = self.pod(key);
+                if let Err(Trouble::Full(_, full)) = &placed
+                    && job.failures == 0
+                {
+                    self.tell(key, *full).await;
+                }
+                ("pod", placed)
             }
             Item::Identity(identity) => ("cid", self.identity(job, *identity).await),
         };
-        let well = result.is_ok();
-        if well || job.failures >= Retry::default().max {
-            self.metrics.ended(resource, well, job.waited, started.elapsed());
-        }
+        let ended = match &result {
+            Ok(next) => *next == Next::Done,
+            Err(_) => job.failures >= Retry::default().max,
+        };
+        self.count(job, resource, ended.then_some(result.is_ok()), started);
         result
+    }
+
+    /// Counts an item once: when it is done or given up, from when it was first asked for.
+    fn count(&self, job: &Job<Item>, resource: &'static str, well: Option<bool>, started: Instant) {
+        let asked = started.checked_sub(job.waited).unwrap_or(started);
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(well) = well else {
+            first.entry(job.key.clone()).or_insert(asked);
+            return;
+        };
+        let asked = first.remove(&job.key).unwrap_or(asked);
+        self.metrics.ended(resource, well, started.duration_since(asked), started.elapsed());
+    }
+
+    /// Tells those who look at a pod that gets no identity.
+    async fn tell(&self, key: &Key, full: Full) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        // Without an answer the log has to do.
+        if let Ok(Some(pod)) = pods.get_metadata_opt(&key.name).await {
+            let note = format!("{full}, until unused ones are collected: {ADVICE}");
+            self.events.warning(&pod, "NoIdentity", note);
+        }
     }
 
     /// Sees that a pod's labels have an identity.
@@ -201,6 +236,8 @@ impl Reconciler {
         let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         let restored = patched.map_err(Failure::of("restore", KIND, &name))?;
         self.managed().wrote(identity, record(&restored));
+        let note = "its labels were changed while it is in use: they are what they were again";
+        self.events.warning(&restored, "LabelsRestored", note);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice, CiliumIdentity, Labels, NumericIdentity};
-use cilia_identity::{Filter, PodLabels, Record};
+use cilia_identity::{Filter, Fixed, PodLabels, Record};
 use cilia_runtime::watch::{Change, Event, Key};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
@@ -33,9 +33,9 @@ pub(super) struct PodState {
 }
 
 impl PodState {
-    /// Nothing of pods that have the node's network, or that have ended.
+    /// Nothing of pods that have the node's network, that have ended, or that ask for a fixed number.
     #[expect(clippy::needless_pass_by_value, reason = "the shape that a store asks for")]
-    pub(super) fn of(pod: Pod, filter: &Filter, cluster: &str) -> Option<Self> {
+    pub(super) fn of(pod: Pod, filter: &Filter, fixed: &Fixed, cluster: &str) -> Option<Self> {
         let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref());
         let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
         if spec.host_network.unwrap_or_default() || phase == "Succeeded" || phase == "Failed" {
@@ -49,7 +49,8 @@ impl PodState {
             pod: pod.metadata.labels.as_ref().unwrap_or(&none),
             namespace_labels: &none,
         };
-        Some(Self { labels: filter.apply(&labels.own()) })
+        let labels = filter.apply(&labels.own());
+        fixed.asked_for(&labels).is_none().then_some(Self { labels })
     }
 }
 

@@ -1,12 +1,23 @@
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
-use cilia_crds::{CiliumEndpointSlice, CiliumIdentity};
+use cilia_crds::{CiliumEndpointSlice, CiliumIdentity, Labels, NumericIdentity};
+use cilia_identity::{Filter, Fixed, Managed, Record, Space};
+use cilia_runtime::events::Recorder;
+use cilia_runtime::lanes::{Job, Lane, Lanes, Retry, Workqueues};
 use cilia_runtime::testing::eventually;
-use k8s_openapi::api::core::v1::Pod;
+use cilia_runtime::watch::{self, Change, Key, reflect};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
+use super::metrics::Metrics;
+use super::reconciler::{Item, Reconciler};
+use super::sources::PodState;
 use crate::trial::Trial;
 
 async fn make_pod(pods: &Api<Pod>, name: &str, app: &str, host_network: bool) {
@@ -48,9 +59,101 @@ async fn until(identities: &Api<CiliumIdentity>, apps: &[&str]) -> BTreeMap<Stri
     names.into_inner().expect("a lock")
 }
 
+/// Waits for an event of this reason about this object.
+async fn until_told(trial: &Trial, kind: &str, name: &str, reason: &str) {
+    let events: Api<Event> = Api::all(trial.client.clone());
+    eventually(|| async {
+        let all = events.list(&ListParams::default()).await.expect("list events").items;
+        let told = all.iter().any(|event| {
+            let about = event.regarding.clone().unwrap_or_default();
+            about.kind.as_deref() == Some(kind)
+                && about.name.as_deref() == Some(name)
+                && event.reason.as_deref() == Some(reason)
+        });
+        if told { Ok(()) } else { Err(all) }
+    })
+    .await;
+}
+
+/// Where every number is taken the pod is told; where its namespace is not known (CID-17) it is tried again.
+async fn without_a_number_or_a_namespace(trial: &Trial) {
+    let space = Space::new(0, 511).expect("allowed");
+    let mut managed = Managed::new(space);
+    for number in space.range() {
+        let mut labels = Labels::new();
+        labels.insert("k8s", "app", &number.to_string());
+        let record = Record { labels: Arc::new(labels), created: 1, marked: false };
+        managed.seen(NumericIdentity(number), record);
+    }
+    let pods: Api<Pod> = Api::namespaced(trial.client.clone(), "default");
+    let pod = pods.get("pod1").await.expect("read a pod");
+    let stranger = json!({ "metadata": { "name": "pod1", "namespace": "nowhere" }, "spec": { "containers": [] } });
+    let stranger: Pod = serde_json::from_value(stranger).expect("a pod");
+    let (filter, fixed) = (Filter::new::<&str>(&[], None).expect("defaults"), Fixed::default());
+    let all = [pod, stranger].map(watch::Event::Applied);
+    let of = move |pod| PodState::of(pod, &filter, &fixed, "default");
+    let (pods, changes) = reflect(futures::stream::iter(all), of);
+    let keys: Vec<Key> = changes
+        .filter_map(|change| async move {
+            let Change::Object { key, .. } = change else { return None };
+            Some(key)
+        })
+        .collect()
+        .await;
+    let default: Namespace =
+        serde_json::from_value(json!({ "metadata": { "name": "default" } })).expect("a namespace");
+    let known = futures::stream::iter([watch::Event::Applied(default)]);
+    let (namespaces, changes) = reflect(known, |_| Some(Labels::new()));
+    assert_eq!(changes.count().await, 1);
+    let metrics = cilia_runtime::metrics::Metrics::new("cilium_operator");
+    let queues = Workqueues::register(&metrics);
+    let lanes = Lanes::new(vec![Lane::new("identities")], Retry::default(), None, &queues);
+    let reconciler = Arc::new(Reconciler {
+        client: trial.client.clone(),
+        events: Recorder::new(trial.client.clone(), "test"),
+        managed: Mutex::new(managed),
+        pods,
+        namespaces,
+        complete: CancellationToken::new(),
+        lanes: lanes.clone(),
+        metrics: Metrics::new(&metrics),
+        conflicts: crate::conflicts::Conflicts::default(),
+        first: Mutex::default(),
+    });
+    for key in keys {
+        lanes.add(0, Item::Pod(key));
+    }
+    let stop = CancellationToken::new();
+    let (running, stopped) = (Arc::clone(&reconciler), stop.clone());
+    let run = tokio::spawn(async move {
+        let handle = |job: Job<Item>| {
+            let reconciler = Arc::clone(&running);
+            async move { reconciler.reconcile(&job).await }
+        };
+        lanes.run(1, &stopped, handle).await;
+    });
+    until_told(trial, "Pod", "pod1", "NoIdentity").await;
+    let retried = "cilium_operator_workqueue_retries_total{queue_name=\"identities\"} ";
+    eventually(|| async {
+        let text = metrics.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(retried)?.parse::<u32>().ok());
+        if line.is_some_and(|retries| retries >= 2) { Ok(()) } else { Err(text) }
+    })
+    .await;
+    // Recorded once, at the end: what is tried again has not ended.
+    let failed = "cid_controller_work_queue_event_count{resource=\"pod\",outcome=\"fail\"} 0";
+    assert!(metrics.render().contains(failed), "{}", metrics.render());
+    stop.cancel();
+    run.await.expect("no panic");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_get_identities_that_stay_right() {
-    let operator = ["--identity-management-mode=operator", "--enable-cilium-endpoint-slice"];
+    let operator = [
+        "--identity-management-mode=operator",
+        "--enable-cilium-endpoint-slice",
+        "--fixed-identity-mapping=128=store",
+    ];
     let trial = Trial::start(&operator).await;
     // What the chart adds in this mode.
     let rights = json!({
@@ -65,6 +168,13 @@ async fn pods_get_identities_that_stay_right() {
     make_pod(&pods, "pod1", "a", false).await;
     make_pod(&pods, "pod2", "a", false).await;
     make_pod(&pods, "host", "host", true).await;
+    // Nor for those whose number is fixed: agents know it.
+    let fixed = json!({
+        "metadata": { "name": "fixed", "labels": { "io.cilium.fixed-identity": "store" } },
+        "spec": { "containers": [{ "name": "main", "image": "main" }] },
+    });
+    let fixed: Pod = serde_json::from_value(fixed).expect("a pod");
+    pods.create(&PostParams::default(), &fixed).await.expect("create a pod");
     let first = until(&identities, &["a"]).await["a"].clone();
     // CID-41.
     let label = |app: &str| Patch::Merge(json!({ "metadata": { "labels": { "app": app } } }));
@@ -77,6 +187,7 @@ async fn pods_get_identities_that_stay_right() {
     assert_eq!(until(&identities, &["a", "b"]).await, names);
     let labels = identities.get(&first).await.expect("read an identity").security_labels;
     assert!(!labels.contains_key("k8s:more"), "{labels:?}");
+    until_told(&trial, "CiliumIdentity", &first, "LabelsRestored").await;
     // CID-43.
     identities.delete(&first, &DeleteParams::default()).await.expect("delete an identity");
     eventually(|| async {
@@ -116,6 +227,29 @@ async fn pods_get_identities_that_stay_right() {
     running.stop().await;
     let writes = trial.writes(before).await;
     assert!(writes.len() == 1 && writes[0].name == names_now["c"], "{writes:?}");
+
+    // A label of the namespace moves all of its pods; what nobody uses any more stays for the collector.
+    let running = trial.run("identity");
+    let namespaces: Api<Namespace> = Api::all(trial.client.clone());
+    let team = Patch::Merge(json!({ "metadata": { "labels": { "team": "x" } } }));
+    namespaces.patch("default", &PatchParams::default(), &team).await.expect("label a namespace");
+    eventually(|| async {
+        let all = identities.list(&ListParams::default()).await.expect("list identities").items;
+        let key = "k8s:io.cilium.k8s.namespace.labels.team";
+        let of_team =
+            all.iter().filter(|one| one.security_labels.get(key).is_some_and(|x| x == "x"));
+        let mut apps: Vec<_> =
+            of_team.filter_map(|one| one.security_labels.get("k8s:app")).collect();
+        apps.sort_unstable();
+        if apps == ["b", "c"] && all.len() == 5 {
+            Ok(())
+        } else {
+            Err(format!("{apps:?} of {}", all.len()))
+        }
+    })
+    .await;
+    running.stop().await;
+    without_a_number_or_a_namespace(&trial).await;
 
     // CID-39.
     let trial = trial.with(&["--identity-management-mode=agent"]);

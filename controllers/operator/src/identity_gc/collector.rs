@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
 use cilia_identity::{Space, Users};
-use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::{Next, Rate};
-use cilia_runtime::metrics::Metrics;
 use cilia_runtime::watch::{Key, Store};
 use futures::StreamExt as _;
 use k8s_openapi::jiff::Timestamp;
@@ -84,8 +82,7 @@ impl Collector {
         client: Client,
         identities: Store<IdentityState>,
         settings: Settings,
-        metrics: &Metrics,
-        events: Recorder,
+        report: Report,
     ) -> Self {
         let epoch = Instant::now();
         Self {
@@ -98,7 +95,7 @@ impl Collector {
             epoch,
             made: AtomicU32::new(0),
             looked: Mutex::new(epoch),
-            report: Report::new(metrics, events),
+            report,
         }
     }
 

@@ -1,7 +1,6 @@
 //! Says how the collection goes, and which labels take up the range: as metrics, and as events on namespaces.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cilia_crds::Labels;
@@ -14,49 +13,34 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tracing::warn;
 
+use super::counts::{Collection, Collections};
 use super::pace::Load;
 
 /// Label keys that are shown.
 const SHOWN: usize = 10;
 
-type Pair = [(&'static str, &'static str); 2];
-
 pub(super) struct Report {
-    entries: Family<Pair, Gauge>,
-    runs: Family<Pair, Gauge>,
-    latency: Family<Pair, Gauge<f64, AtomicU64>>,
+    collection: Collection,
     numbers: Family<[(&'static str, &'static str); 1], Gauge>,
     excess: Family<Vec<(String, String)>, Gauge>,
     events: Recorder,
 }
 
 impl Report {
-    pub(super) fn new(metrics: &Metrics, events: Recorder) -> Self {
-        let (entries, runs, latency) = (Family::default(), Family::default(), Family::default());
+    pub(super) fn new(metrics: &Metrics, collections: &Collections, events: Recorder) -> Self {
         let (numbers, excess) = (Family::default(), Family::default());
-        metrics.register(
-            "identity_gc_entries",
-            "Identities after the last run",
-            Family::clone(&entries),
-        );
-        metrics.register("identity_gc_runs", "Runs", Family::clone(&runs));
-        metrics.register("identity_gc_latency", "Seconds of the last run", Family::clone(&latency));
         let help = "Identity numbers of this cluster";
         metrics.register("identity_numbers", help, Family::clone(&numbers));
         let help =
             "Identities that there would not be without the label, of the labels that make most";
         metrics.register("identity_label_excess", help, Family::clone(&excess));
-        Self { entries, runs, latency, numbers, excess, events }
+        Self { collection: collections.of("crd", true), numbers, excess, events }
     }
 
     /// A run is over; `total` identities are left.
     pub(super) fn ran(&self, total: usize, deleted: usize, well: bool, took: Duration) {
-        let crd = ("identity_type", "crd");
-        self.entries.get_or_create(&[("status", "alive"), crd]).set(gauge(total));
-        self.entries.get_or_create(&[("status", "deleted"), crd]).set(gauge(deleted));
-        let outcome = ("outcome", if well { "success" } else { "fail" });
-        self.runs.get_or_create(&[outcome, crd]).inc();
-        self.latency.get_or_create(&[outcome, crd]).set(took.as_secs_f64());
+        self.collection.left(total, deleted);
+        self.collection.ran(well, took);
     }
 
     /// Shows what labels cost; whoever makes most of a range that fills is told.

@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
+use super::Collections;
 use super::collector::{Collector, IdentityState, Settings};
 use super::pace::Load;
 use super::report::Report;
@@ -102,7 +103,8 @@ async fn identities_go_when_nobody_uses_them() {
         space: Space::new(0, 255).expect("allowed"),
     };
     let events = Recorder::new(client.clone(), "test");
-    let collector = Collector::new(client.clone(), store, settings, &metrics, events);
+    let report = Report::new(&metrics, &Collections::register(&metrics), events);
+    let collector = Collector::new(client.clone(), store, settings, report);
     // Somebody uses it since it was marked.
     collector.used(Key::new("default", "used"), vec![NumericIdentity(50002)]);
     collector.run().await;
@@ -136,7 +138,8 @@ async fn a_range_that_fills_is_told_of_with_the_label_that_fills_it() {
     let (store, changes) = reflect(futures::stream::iter(seen), IdentityState::of);
     assert_eq!(changes.count().await, 300);
     let metrics = Metrics::new("cilium_operator");
-    let report = Report::new(&metrics, Recorder::new(client.clone(), "test"));
+    let events = Recorder::new(client.clone(), "test");
+    let report = Report::new(&metrics, &Collections::register(&metrics), events);
     let identities: Vec<_> =
         store.all().into_iter().map(|(_, state)| state.labels.clone()).collect();
     let load = Load { size: 10_000, taken: 300, due: 0, made: 0.0 };

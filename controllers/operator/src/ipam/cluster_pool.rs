@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::metrics::SyncMetrics;
+use super::nodes::Nodes;
 use super::reconciler::{NodeState, Reconciler};
 use crate::failure::Failure;
 use crate::wiring::Context;
@@ -44,8 +45,8 @@ pub(super) async fn run(context: Context) -> anyhow::Result<()> {
     let (nodes, changes) = reflect(watch(nodes), NodeState::of);
     let lanes = vec![Lane::new("ipam-pod-cidrs")];
     let lanes = Lanes::new(lanes, Retry::default(), None, &context.workqueues);
-    let reconciler =
-        Arc::new(Reconciler::new(context.bulk.clone(), context.events.clone(), nodes, pool));
+    let nodes = Nodes::new(context.bulk.clone(), context.events.clone(), nodes);
+    let reconciler = Arc::new(Reconciler::new(nodes, pool));
 
     let metrics = Arc::new(SyncMetrics::new(&context.metrics));
     let ask = |name| {

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::metrics::SyncMetrics;
+use super::nodes::Nodes;
 use crate::failure::Failure;
 use crate::wiring::Context;
 use pools::Pools;
@@ -57,7 +58,8 @@ pub(super) async fn run(context: Context) -> anyhow::Result<()> {
         reflect(watch(Api::<CiliumPodIpPool>::all(client.clone())), pools::spec_of);
     let core =
         MultiPool::new(context.config.bool("enable-ipv4"), context.config.bool("enable-ipv6"));
-    let reconciler = Arc::new(Reconciler::new(client.clone(), context.events.clone(), nodes, core));
+    let nodes = Nodes::new(client.clone(), context.events.clone(), nodes);
+    let reconciler = Arc::new(Reconciler::new(nodes, core));
     let pools =
         Arc::new(Pools::new(client, context.events.clone(), pools, new_pools(&context.config)?));
     let lanes = vec![Lane::new("ipam-multi-pool")];

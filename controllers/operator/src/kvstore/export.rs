@@ -200,4 +200,66 @@ mod tests {
         let told = export(&cluster, ("default", "web"), &headless, std::iter::empty());
         assert!(told.frontends.is_empty());
     }
+
+    #[test]
+    fn values_are_those_of_the_contract() {
+        let cluster = Cluster { name: "cluster3".into(), id: 3 };
+        let told = |service: &Value, slices: &[Value]| {
+            let service: Service = serde_json::from_value(service.clone()).expect("a service");
+            let slices: Vec<EndpointSlice> = slices
+                .iter()
+                .map(|one| serde_json::from_value(one.clone()).expect("a slice"))
+                .collect();
+            let backends: Vec<_> = slices.iter().filter_map(backends).collect();
+            let told = export(&cluster, ("test", "echo"), &shared(&service)?, backends.iter());
+            Some(serde_json::from_slice::<Value>(&encode(&told)).expect("JSON"))
+        };
+        let service = |port: Value, shared: &str| {
+            json!({
+                "metadata": { "name": "echo", "namespace": "test", "annotations": {
+                    "service.cilium.io/global": "true", "service.cilium.io/shared": shared,
+                } },
+                "spec": { "clusterIP": "10.96.50.104", "clusterIPs": ["10.96.50.104"], "ports": [port] },
+            })
+        };
+        let slice = |address: &str, port: Value| {
+            json!({
+                "metadata": { "name": "echo-1", "labels": { "kubernetes.io/service-name": "echo" } },
+                "addressType": "IPv4",
+                "endpoints": [{
+                    "addresses": [address], "zone": "zone1",
+                    "hints": { "forZones": [{ "name": "zone1" }] },
+                }],
+                "ports": [port],
+            })
+        };
+        let (http, named) = (
+            json!({ "name": "http", "port": 80 }),
+            |port: u16| json!({ "name": "http", "port": port, "protocol": "TCP" }),
+        );
+        let alone = told(&service(http.clone(), "true"), &[]).expect("it is shared");
+        let port = |port: u16| json!({ "http": { "Protocol": "TCP", "Port": port } });
+        let want = json!({
+            "cluster": "cluster3", "namespace": "test", "name": "echo",
+            "frontends": { "10.96.50.104": port(80) },
+            "backends": {}, "labels": {}, "selector": {},
+            "includeExternal": true, "shared": true, "clusterID": 3,
+        });
+        assert_eq!(alone, want, "SVC-01");
+        let zone = json!({ "zone": "zone1", "forZones": [{ "name": "zone1" }] });
+        let cases = [("SVC-02", "10.244.1.1", 8080), ("SVC-03", "10.244.1.2", 8081)];
+        for (name, address, number) in cases {
+            let has = told(&service(http.clone(), "true"), &[slice(address, named(number))]);
+            let has = has.expect("it is shared");
+            assert_eq!(has["backends"], json!({ address: port(number) }), "{name}");
+            assert_eq!(has["zones"], json!({ address: zone }), "{name}");
+        }
+        let (front, back) = (json!({ "port": 80 }), json!({ "port": 8080, "protocol": "TCP" }));
+        let unnamed = told(&service(front, "true"), &[slice("10.244.1.1", back)]);
+        let unnamed = unnamed.expect("it is shared");
+        let port = |port: u16| json!({ "": { "Protocol": "TCP", "Port": port } });
+        assert_eq!(unnamed["frontends"]["10.96.50.104"], port(80), "SVC-10");
+        assert_eq!(unnamed["backends"]["10.244.1.1"], port(8080), "SVC-10");
+        assert_eq!(told(&service(http, "false"), &[]), None, "SVC-09");
+    }
 }

@@ -19,12 +19,12 @@ use crate::wiring::Context;
 /// A node's own object comes after its key, maybe.
 const NEW_KEY: Duration = Duration::from_mins(1);
 
-struct Collector {
-    client: Client,
-    pods: Api<Pod>,
-    labels: String,
-    cluster: String,
-    nodes: Store<()>,
+pub(super) struct Collector {
+    pub(super) client: Client,
+    pub(super) pods: Api<Pod>,
+    pub(super) labels: String,
+    pub(super) cluster: String,
+    pub(super) nodes: Store<()>,
 }
 
 /// Runs until the process stops.
@@ -95,7 +95,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
 }
 
 impl Collector {
-    async fn collect(&self, name: &str) -> anyhow::Result<Next> {
+    pub(super) async fn collect(&self, name: &str) -> anyhow::Result<Next> {
         // A cluster without any CiliumNode has lost them, or not made them yet: nothing follows from it.
         if self.nodes.is_empty() || self.nodes.get(&Key::new("", name)).is_some() {
             return Ok(Next::Done);

@@ -1,6 +1,5 @@
 //! Work on the kvstore that comes round again and again.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,17 +8,14 @@ use cilia_kvstore::{Client, keys, value};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 
 use super::double_write;
+use crate::identity_gc::Collection;
 use crate::wiring::Context;
 
 const HEARTBEAT: Duration = Duration::from_mins(1);
 const HEARTBEAT_WITHIN: Duration = Duration::from_secs(25);
 const LOCKS: Duration = Duration::from_secs(25);
-
-type Pair = [(&'static str, &'static str); 2];
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,9 +37,7 @@ struct Worker {
     gc_interval: Duration,
     locks: Mutex<Locks>,
     unused: Mutex<Unused>,
-    entries: Family<Pair, Gauge>,
-    runs: Family<Pair, Gauge>,
-    latency: Family<Pair, Gauge<f64, AtomicU64>>,
+    collection: Collection,
     double_write: double_write::Reporter,
 }
 
@@ -53,15 +47,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
     let mode = config.string("identity-allocation-mode");
     let gc_interval = config.duration("identity-gc-interval");
     let Ok((per_second, burst)) = crate::identity_gc::rate(config) else { return };
-    let (entries, runs, latency) = (Family::default(), Family::default(), Family::default());
-    // Where both kinds are collected, the names are those of the CRDs' collection.
-    if mode == "kvstore" {
-        let (entries, runs, latency) =
-            (Family::clone(&entries), Family::clone(&runs), Family::clone(&latency));
-        context.metrics.register("identity_gc_entries", "Identities after the last run", entries);
-        context.metrics.register("identity_gc_runs", "Runs", runs);
-        context.metrics.register("identity_gc_latency", "Seconds of the last run", latency);
-    }
+    let collects = mode != "crd" && !gc_interval.is_zero();
     let double = mode.starts_with("doublewrite");
     let worker = Arc::new(Worker {
         client: client.clone(),
@@ -69,9 +55,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
         gc_interval,
         locks: Mutex::default(),
         unused: Mutex::default(),
-        entries,
-        runs,
-        latency,
+        collection: context.collections.of("kvstore", collects),
         double_write: double_write::Reporter::new(context, double),
         context: context.clone(),
     });
@@ -80,7 +64,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
     let lanes = Lanes::new(lanes, retry, None, &context.workqueues);
     lanes.add(0, Task::Heartbeat);
     lanes.add(0, Task::Locks);
-    if mode != "crd" && !gc_interval.is_zero() {
+    if collects {
         lanes.add(0, Task::Identities);
     }
     if double {
@@ -130,15 +114,9 @@ impl Worker {
         let report = gc::identities(&self.client, space, &before, &self.rate).await;
         let well = report.as_ref().is_ok_and(|report| report.failures == 0);
         self.context.metrics.group_ran("kvstore-identity-gc", well);
-        let kvstore = ("identity_type", "kvstore");
-        let outcome = ("outcome", if well { "success" } else { "fail" });
-        self.runs.get_or_create(&[outcome, kvstore]).inc();
-        self.latency.get_or_create(&[outcome, kvstore]).set(start.elapsed().as_secs_f64());
+        self.collection.ran(well, start.elapsed());
         let report = report?;
-        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.entries.get_or_create(&[("status", "alive"), kvstore]).set(count(report.alive));
-        let deleted = count(report.deleted.len());
-        self.entries.get_or_create(&[("status", "deleted"), kvstore]).set(deleted);
+        self.collection.left(report.alive, report.deleted.len());
         *lock(&self.unused) = report.unused;
         Ok(Next::After(self.gc_interval.saturating_sub(start.elapsed())))
     }

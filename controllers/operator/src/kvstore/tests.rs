@@ -1,15 +1,18 @@
 use cilia_crds::policy::PolicyCondition;
-use cilia_crds::{CiliumIdentity, CiliumNetworkPolicy};
+use cilia_crds::{CiliumIdentity, CiliumNetworkPolicy, CiliumNode};
 use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{ClusterConfig, ClusterService, decode};
 use cilia_kvstore::{Client, keys};
 use cilia_runtime::testing::eventually;
-use k8s_openapi::api::core::v1::Service;
+use cilia_runtime::watch::{Event, reflect};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
+use super::nodes::Collector;
 use crate::trial::Trial;
 
 async fn there(client: &Client, key: &str) -> Result<Vec<u8>, String> {
@@ -96,6 +99,7 @@ async fn the_kvstore_has_a_head() {
     let canary = keys::synced("east", keys::SERVICES);
     eventually(|| there(&client, &canary)).await;
     gone(&client, &former).await.unwrap();
+    let trial = is_read_by_another_cluster(trial, &etcd).await;
     let private = json!({ "metadata": { "annotations": { "service.cilium.io/shared": "false" } } });
     services.patch("web", &PatchParams::default(), &Patch::Merge(&private)).await.unwrap();
     eventually(|| gone(&client, &key)).await;
@@ -105,7 +109,89 @@ async fn the_kvstore_has_a_head() {
     there(&client, &node).await.unwrap();
     services.delete("web", &DeleteParams::default()).await.unwrap();
     statuses_of_policies(&trial, &client).await;
+    nodes_that_nobody_has_go(&trial, &client).await;
     duty.stop().await;
+}
+
+/// The operator of another cluster says how this one is.
+async fn is_read_by_another_cluster(trial: Trial, etcd: &Etcd) -> Trial {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(etcd.config("root"), folder.path().join("east")).unwrap();
+    let directory = format!("--clustermesh-config={}", folder.path().display());
+    let trial = trial.with(&[&directory, "--cluster-name=west", "--cluster-id=2"]);
+    let duty = trial.run("clustermesh");
+    eventually(|| async {
+        let shown = duty.remotes.show();
+        let one = &shown[0];
+        let right = one["name"] == "east"
+            && one["ready"] == true
+            && one["config"]["cluster-id"] == 1
+            && one["num-shared-services"] == 1;
+        if right { Ok(()) } else { Err(shown) }
+    })
+    .await;
+    let text = duty.metrics.render();
+    for figure in [
+        "clusters 1",
+        "cluster_readiness_status{target_cluster=\"east\"} 1",
+        "cluster_services{target_cluster=\"east\"} 1",
+    ] {
+        let line = format!("\ncilium_operator_clustermesh_remote_{figure}\n");
+        assert!(text.contains(&line), "{line} in {text}");
+    }
+    duty.stop().await;
+    trial
+}
+
+/// KVNGC-01 to KVNGC-06.
+async fn nodes_that_nobody_has_go(trial: &Trial, client: &Client) {
+    let node = |name: &str| {
+        let node = json!({ "metadata": { "name": name }, "spec": {} });
+        Event::Applied(serde_json::from_value::<CiliumNode>(node).unwrap())
+    };
+    let there_are = async |names: &[&str]| {
+        let all: Vec<_> = names.iter().map(|name| node(name)).collect();
+        let (nodes, changes) = reflect(futures::stream::iter(all), |_| Some(()));
+        assert_eq!(changes.count().await, names.len());
+        Collector {
+            client: client.clone(),
+            pods: Api::all(trial.client.clone()),
+            labels: "k8s-app=cilium".to_owned(),
+            cluster: "east".to_owned(),
+            nodes,
+        }
+    };
+    let pods: Api<Pod> = Api::namespaced(trial.client.clone(), "default");
+    for name in ["node-1", "node-5"] {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": name, "labels": { "k8s-app": "cilium" } },
+            "spec": { "nodeName": name, "containers": [{ "name": "agent", "image": "agent" }] },
+        }))
+        .unwrap();
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+        let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+        pods.patch_status(name, &PatchParams::default(), &running).await.unwrap();
+    }
+    let key = |name: &str| keys::node("east", name);
+    let foreign = keys::node("north", "node-3");
+    for key in ["node-1", "node-2", "node-3", "node-5"].map(key).iter().chain([&foreign]) {
+        client.put(key, b"{}", false).await.unwrap();
+    }
+    let collector = there_are(&["node-1", "node-2", "node-4"]).await;
+    for name in ["node-1", "node-2", "node-3", "node-4"] {
+        collector.collect(name).await.unwrap();
+    }
+    collector.collect("node-5").await.expect_err("an agent runs there: it may come back");
+    gone(client, &key("node-3")).await.unwrap();
+    for kept in [&key("node-1"), &key("node-2"), &key("node-5"), &foreign] {
+        there(client, kept).await.unwrap();
+    }
+    // KVNGC-05: its CiliumNode goes, and then its agent.
+    let collector = there_are(&["node-2"]).await;
+    collector.collect("node-1").await.expect_err("its agent runs");
+    pods.delete("node-1", &DeleteParams::default().grace_period(0)).await.unwrap();
+    collector.collect("node-1").await.unwrap();
+    gone(client, &key("node-1")).await.unwrap();
 }
 
 async fn statuses_of_policies(trial: &Trial, client: &Client) {
@@ -212,12 +298,12 @@ async fn other_clusters_read_identities_that_only_kubernetes_has() {
 async fn probes_learn_of_the_kvstore() {
     let etcd = Etcd::start().await;
     let stop = tokio_util::sync::CancellationToken::new();
-    let config = |address: String| {
-        let address = format!("--kvstore-opt=etcd.address={address}");
-        let all = ["--kvstore=etcd".to_owned(), address];
+    let load = |option: String| {
+        let all = ["--kvstore=etcd".to_owned(), option];
         let flags = cilia_runtime::config::Flags::operator();
         cilia_runtime::config::Config::load(flags, all, []).unwrap()
     };
+    let config = |address: String| load(format!("--kvstore-opt=etcd.address={address}"));
     let good = super::health(&config(format!("http://127.0.0.1:{}", etcd.port(0))), &stop);
     let good = good.unwrap().expect("a kvstore");
     eventually(|| good()).await;
@@ -227,6 +313,16 @@ async fn probes_learn_of_the_kvstore() {
     let list = &commands[0];
     let keys = (list.run)(vec!["cilium/x".to_owned()]).await.unwrap();
     assert_eq!((list.name, keys.as_str()), ("kvstore/list", "# cilium/x/y\nz\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let missing = format!("--kvstore-opt=etcd.config={}/etcd.config", folder.path().display());
+    let late = super::health(&load(missing), &stop).unwrap().expect("a kvstore");
+    eventually(|| async {
+        let error = late().await.unwrap_err();
+        if error.contains("etcd.config: No such file") { Ok(()) } else { Err(error) }
+    })
+    .await;
+    std::fs::copy(etcd.config("root"), folder.path().join("etcd.config")).unwrap();
+    eventually(|| late()).await;
     let bad = super::health(&config("http://127.0.0.1:1".into()), &stop).unwrap();
     let error = bad.expect("a kvstore")().await.unwrap_err();
     assert!(error.contains("etcd"), "{error}");

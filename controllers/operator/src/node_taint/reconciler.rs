@@ -185,3 +185,42 @@ fn condition_patch() -> Value {
         "lastTransitionTime": now,
     }] } })
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Pod, Taint};
+    use serde_json::{Value, json};
+
+    use super::{agent, json_patch};
+
+    #[test]
+    fn the_list_is_replaced_if_it_is_still_what_it_was() {
+        let taint = |key: &str| Taint {
+            key: key.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        let patch = |before: &[Taint], after: &[Taint]| match json_patch(before, after) {
+            kube::api::Patch::Json(patch) => json!(patch),
+            other => panic!("{other:?}"),
+        };
+        let (own, foreign) = (taint("node.cilium.io/agent-not-ready"), taint("foreign"));
+        let test = |value: &Value| json!({ "op": "test", "path": "/spec/taints", "value": value });
+        let both = json!([own, foreign]);
+        let rest = json!({ "op": "replace", "path": "/spec/taints", "value": [foreign] });
+        let removed = patch(&[own.clone(), foreign.clone()], std::slice::from_ref(&foreign));
+        assert_eq!(removed, json!([test(&both), rest]), "TAINT-01");
+        let first = json!({ "op": "add", "path": "/spec/taints", "value": [own] });
+        assert_eq!(patch(&[], &[own]), json!([test(&Value::Null), first]));
+    }
+
+    #[test]
+    fn an_agent_without_a_node_is_nobodys() {
+        let pod = |node: Value| {
+            let pod = json!({ "spec": { "nodeName": node, "containers": [] } });
+            agent(serde_json::from_value::<Pod>(pod).expect("a pod"))
+        };
+        assert_eq!(pod(json!("k8s1")).map(|agent| agent.node.to_string()).as_deref(), Some("k8s1"));
+        assert!(pod(Value::Null).is_none() && pod(json!("")).is_none(), "TAINT-03");
+    }
+}

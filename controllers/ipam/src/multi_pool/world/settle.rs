@@ -1,7 +1,6 @@
 //! Says whether the cluster comes to rest when nothing goes wrong any more.
 
 use super::{NODES, RANGES, World, Write, put};
-use crate::multi_pool::Answer;
 
 impl World {
     /// Without faults, everybody soon has what can be had and nobody writes any more.
@@ -28,30 +27,21 @@ impl World {
                         requested: (wish.requested != agent.seen.requested)
                             .then_some(wish.requested),
                         allocated: wish.allocated.filter(|wish| *wish != agent.seen.allocated),
+                        ..Write::default()
                     };
                     if write.requested.is_some() || write.allocated.is_some() {
                         self.carry_out(&write);
                     }
                     self.operator.seen.insert(node, self.api[node].clone());
-                    let version = self.api[node].version;
-                    match self.operator.ask(node) {
-                        Some(Answer::Fence) => {
-                            self.carry_out(&Write {
-                                node,
-                                version,
-                                requested: None,
-                                allocated: None,
-                            });
-                        }
-                        Some(Answer::Write { allocated, .. }) if allocated.is_some() => {
-                            self.carry_out(&Write { node, version, requested: None, allocated });
-                        }
-                        _ => {}
+                    let answer = self.operator.ask(node);
+                    if let Some(write) = answer.and_then(|one| self.operator.write(node, one)) {
+                        self.carry_out(&write);
                     }
                     self.check(&format!("{context}, settling {round} {looks}"));
                 }
             }
             if before == self.api && round > 2 {
+                assert!(before.values().all(|node| !node.fenced), "{context}: a mark is left");
                 return;
             }
         }

@@ -45,6 +45,24 @@ fn a_burst_is_one_run() {
 }
 
 #[test]
+fn a_key_waits_since_it_was_first_asked_for() {
+    // CID-37: the first time counts until the key is taken, then the next.
+    let (mut queue, start) = (queue(0), Instant::now());
+    let take = |queue: &mut Queue<&'static str>, now| {
+        queue.choose(now).and_then(|(lane, _)| queue.take(lane, now)).map(|taken| taken.since)
+    };
+    queue.add(STANDARD, "a", start);
+    queue.add(STANDARD, "a", start + ms(400));
+    assert_eq!(take(&mut queue, start + ms(600)), Some(start));
+    queue.add(STANDARD, "a", start + ms(700));
+    queue.add(STANDARD, "a", start + ms(800));
+    queue.finish(&"a", Ended::Done, start + ms(900));
+    assert_eq!(take(&mut queue, start + ms(1300)), Some(start + ms(700)));
+    queue.finish(&"a", Ended::Done, start + ms(1400));
+    assert_eq!(take(&mut queue, start + ms(9000)), None);
+}
+
+#[test]
 fn news_during_a_run_is_one_more_run_after_it() {
     let (mut queue, start) = (queue(0), Instant::now());
     queue.add(FAST, "a", start);

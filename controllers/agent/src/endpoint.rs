@@ -3,6 +3,7 @@
 mod attach;
 mod detach;
 mod error;
+mod lifecycle;
 mod map;
 #[cfg(test)]
 mod namespace_bench;
@@ -26,9 +27,10 @@ use cilia_crds::ciliumendpoint::networking::NamedPort as PublishedPort;
 use cilia_crds::{Labels, NumericIdentity};
 use serde::{Deserialize, Serialize};
 
-pub use attach::{Config, Lifecycle, Parts, Request};
+pub use attach::Request;
 pub use cilia_crds::ciliumendpoint::EndpointState;
 pub use error::Error;
+pub use lifecycle::{Config, Lifecycle, Parts};
 pub use map::EndpointMap;
 pub use pods::{PodKey, Pods};
 pub use registry::Endpoints;

@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
 use cilia_identity::{Ledger, Record, Space};
+use cilia_runtime::turns::Turns;
 use cilia_runtime::watch::Event;
 use futures::StreamExt as _;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-use crate::turns::Turns;
 
 pub use backend::Backend;
 pub use error::Error;

@@ -17,7 +17,6 @@ mod node;
 mod policy;
 mod readiness;
 mod service;
-mod turns;
 mod wiring;
 
 use std::process::ExitCode;

@@ -2,12 +2,12 @@
 
 mod read;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cilia_runtime::lanes::Rate;
 use cilia_runtime::metrics::{DEFAULT_BUCKETS, Metrics};
+use cilia_runtime::turns::Turns;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Semaphore;
@@ -41,7 +41,6 @@ type EventLabels = [(&'static str, String); 2];
 /// Seconds that events wait for their reader.
 const QUEUE_BUCKETS: [f64; 11] =
     [0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
-pub(crate) type Turn = tokio::sync::Mutex<()>;
 
 /// How to be a client.
 #[derive(Debug, Clone)]
@@ -76,7 +75,7 @@ pub(crate) struct Inner {
     pub(crate) leases: Arc<Leases>,
     pub(crate) lock_leases: Arc<Leases>,
     /// Those in this process who want the same lock.
-    pub(crate) turns: Mutex<HashMap<String, Weak<Turn>>>,
+    pub(crate) turns: Turns<String>,
     durations: Family<Labels, Histogram>,
     queued: Family<EventLabels, Histogram>,
     pub(crate) sync: SyncMetrics,
@@ -110,7 +109,7 @@ impl Client {
             inflight: Semaphore::new(options.max_inflight),
             leases: leases(*lease_ttl),
             lock_leases: leases(*lock_ttl),
-            turns: Mutex::default(),
+            turns: Turns::default(),
             durations,
             queued,
             sync,

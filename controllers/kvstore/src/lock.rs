@@ -1,12 +1,11 @@
 //! Locks: the etcd mutex that Cilium uses, `<path>/<lease>`, held by the oldest key of the path.
 
-use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use crate::client::{Client, Turn};
+use crate::client::Client;
 use crate::txn::Txn;
 use crate::{Error, keys};
 
@@ -60,7 +59,7 @@ impl Client {
             holder,
             seconds: wait.as_secs(),
         };
-        let turn = tokio::time::timeout_at(deadline, self.turn(path).lock_owned())
+        let turn = tokio::time::timeout_at(deadline, self.0.turns.take(path.to_owned()))
             .await
             .map_err(|_| timed_out("this process".into()))?;
         let lease = self.0.lock_leases.attach(path).await?;
@@ -90,20 +89,6 @@ impl Client {
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(LAST_LOOK);
         }
-    }
-
-    /// Where those of this process queue who want the same lock.
-    fn turn(&self, path: &str) -> Arc<Turn> {
-        let mut turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if turns.len() >= 2 * turns.values().filter(|turn| turn.strong_count() > 0).count() + 64 {
-            turns.retain(|_, turn| turn.strong_count() > 0);
-        }
-        if let Some(turn) = turns.get(path).and_then(Weak::upgrade) {
-            return turn;
-        }
-        let turn = Arc::new(Turn::default());
-        turns.insert(path.into(), Arc::downgrade(&turn));
-        turn
     }
 }
 

@@ -13,4 +13,5 @@ pub mod metrics;
 pub mod shutdown;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod turns;
 pub mod watch;

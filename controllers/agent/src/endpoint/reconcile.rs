@@ -10,7 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use super::attach::Inner;
+use super::lifecycle::Inner;
 use super::pods::{Change, PodFacts};
 use super::publish::Place;
 use super::{EndpointState, Error, Lifecycle, LocalEndpoint, PodKey};

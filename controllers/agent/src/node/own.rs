@@ -154,90 +154,116 @@ pub(super) fn write(
     present: Option<&CiliumNode>,
     wish: Option<&Wish>,
 ) -> Option<Write> {
-    let mut wanted = facts
-        .addresses
-        .iter()
-        .map(|(kind, address)| node_address(kind, *address))
-        .collect::<Vec<_>>();
-    wanted.extend(routers.iter().map(|router| node_address(CILIUM_INTERNAL_IP, *router)));
-    let owner = OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Node".to_owned(),
-        name: config.name.clone(),
-        uid: facts.uid.clone(),
-        ..OwnerReference::default()
+    let addresses = facts.addresses.iter().map(|(kind, address)| node_address(kind, *address));
+    let routers_of = |router: &IpAddr| node_address(CILIUM_INTERNAL_IP, *router);
+    let wanted = Wanted {
+        facts,
+        addresses: addresses.chain(routers.iter().map(routers_of)).collect(),
+        owner: OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: config.name.clone(),
+            uid: facts.uid.clone(),
+            ..OwnerReference::default()
+        },
+        boot_id,
+        pod_cidrs: (config.ipam == IpamMode::Kubernetes).then(|| facts.pod_cidrs.clone()),
+        wish,
     };
-    let pod_cidrs = (config.ipam == IpamMode::Kubernetes).then(|| facts.pod_cidrs.clone());
-    let own_ranges = || match config.ipam {
-        IpamMode::ClusterPool => former.iter().map(ToString::to_string).collect(),
-        _ => Vec::new(),
-    };
-    let Some(present) = present else {
-        return Some(Write::Create(Box::new(CiliumNode {
+    match present {
+        // Until the ranges are known, the router that a former agent published stays.
+        Some(present) => wanted.patch(present, routers.is_empty()).map(Write::Patch),
+        None => {
+            let former: &[IpNet] = if config.ipam == IpamMode::ClusterPool { former } else { &[] };
+            Some(Write::Create(Box::new(wanted.object(config.name.clone(), former))))
+        }
+    }
+}
+
+/// What the object is to say.
+struct Wanted<'a> {
+    facts: &'a Facts,
+    addresses: Vec<NodeAddress>,
+    owner: OwnerReference,
+    boot_id: &'a str,
+    /// Where Kubernetes gives nodes their ranges.
+    pod_cidrs: Option<Vec<String>>,
+    wish: Option<&'a Wish>,
+}
+
+impl Wanted<'_> {
+    /// An object for a node that has none; `former` ranges are its own again.
+    fn object(self, name: String, former: &[IpNet]) -> CiliumNode {
+        let former = || former.iter().map(ToString::to_string).collect();
+        CiliumNode {
             metadata: ObjectMeta {
-                name: Some(config.name.clone()),
-                labels: Some(facts.labels.clone().into_iter().collect()),
-                annotations: Some(facts.annotations.clone().into_iter().collect()),
-                owner_references: Some(vec![owner]),
+                name: Some(name),
+                labels: Some(self.facts.labels.clone().into_iter().collect()),
+                annotations: Some(self.facts.annotations.clone().into_iter().collect()),
+                owner_references: Some(vec![self.owner]),
                 ..ObjectMeta::default()
             },
             spec: NodeSpec {
-                addresses: wanted,
-                bootid: Some(boot_id.to_owned()),
+                addresses: self.addresses,
+                bootid: Some(self.boot_id.to_owned()),
                 ipam: Some(IpamSpec {
-                    pod_cidrs: pod_cidrs.unwrap_or_else(own_ranges),
-                    pools: wish.map(supply::pools),
+                    pod_cidrs: self.pod_cidrs.unwrap_or_else(former),
+                    pools: self.wish.map(supply::pools),
                     ..IpamSpec::default()
                 }),
                 ..NodeSpec::default()
             },
             status: None,
-        })));
-    };
-    let (mut metadata, mut spec) = (json!({}), json!({}));
-    // As in Cilium: the Node's labels and no others, so that none stays that went while no agent ran.
-    if let Some(labels) = differences(&facts.labels, present.metadata.labels.as_ref(), |_| true) {
-        metadata["labels"] = labels;
+        }
     }
-    let annotations = present.metadata.annotations.as_ref();
-    if let Some(annotations) = differences(&facts.annotations, annotations, is_ciliums) {
-        metadata["annotations"] = annotations;
-    }
-    let mut owners = present.metadata.owner_references.clone().unwrap_or_default();
-    if !owners.iter().any(|present| present.kind == "Node" && present.uid == owner.uid) {
-        owners.retain(|present| present.kind != "Node");
-        owners.push(owner);
-        metadata["ownerReferences"] = json!(owners);
-    }
-    // Until the ranges are known, the router that a former agent published stays.
-    let keep = |address: &&NodeAddress| {
-        routers.is_empty() && address.address_type.as_deref() == Some(CILIUM_INTERNAL_IP)
-    };
-    wanted.extend(present.spec.addresses.iter().filter(keep).cloned());
-    if !same_addresses(&present.spec.addresses, &wanted) {
-        spec["addresses"] = json!(wanted);
-    }
-    if present.spec.bootid.as_deref() != Some(boot_id) {
-        spec["bootid"] = json!(boot_id);
-    }
-    let present_cidrs =
-        present.spec.ipam.as_ref().map(|ipam| ipam.pod_cidrs.as_slice()).unwrap_or_default();
-    if let Some(cidrs) = pod_cidrs.filter(|cidrs| cidrs != present_cidrs) {
-        spec["ipam"] = json!({"podCIDRs": cidrs});
-    }
-    if let Some(pools) = wish.and_then(|wish| supply::changed(present, wish)) {
-        spec["ipam"] = json!({"pools": pools});
-    }
-    let mut patch = json!({});
-    if spec != json!({}) {
-        patch["spec"] = spec;
-    }
-    if metadata != json!({}) || patch != json!({}) {
+
+    /// What to merge into the object that there is, if anything.
+    fn patch(mut self, present: &CiliumNode, keeps_routers: bool) -> Option<Value> {
+        let (mut metadata, mut spec) = (json!({}), json!({}));
+        // As in Cilium: the Node's labels and no others, so that none stays that went while no agent ran.
+        let labels = differences(&self.facts.labels, present.metadata.labels.as_ref(), |_| true);
+        if let Some(labels) = labels {
+            metadata["labels"] = labels;
+        }
+        let annotations = present.metadata.annotations.as_ref();
+        if let Some(annotations) = differences(&self.facts.annotations, annotations, is_ciliums) {
+            metadata["annotations"] = annotations;
+        }
+        let mut owners = present.metadata.owner_references.clone().unwrap_or_default();
+        if !owners.iter().any(|present| present.kind == "Node" && present.uid == self.owner.uid) {
+            owners.retain(|present| present.kind != "Node");
+            owners.push(self.owner);
+            metadata["ownerReferences"] = json!(owners);
+        }
+        let keep = |address: &&NodeAddress| {
+            keeps_routers && address.address_type.as_deref() == Some(CILIUM_INTERNAL_IP)
+        };
+        self.addresses.extend(present.spec.addresses.iter().filter(keep).cloned());
+        if !same_addresses(&present.spec.addresses, &self.addresses) {
+            spec["addresses"] = json!(self.addresses);
+        }
+        if present.spec.bootid.as_deref() != Some(self.boot_id) {
+            spec["bootid"] = json!(self.boot_id);
+        }
+        let present_cidrs =
+            present.spec.ipam.as_ref().map(|ipam| ipam.pod_cidrs.as_slice()).unwrap_or_default();
+        if let Some(cidrs) = self.pod_cidrs.filter(|cidrs| cidrs != present_cidrs) {
+            spec["ipam"] = json!({"podCIDRs": cidrs});
+        }
+        if let Some(pools) = self.wish.and_then(|wish| supply::changed(present, wish)) {
+            spec["ipam"] = json!({"pools": pools});
+        }
+        let mut patch = json!({});
+        if spec != json!({}) {
+            patch["spec"] = spec;
+        }
+        if metadata == json!({}) && patch == json!({}) {
+            return None;
+        }
         metadata["resourceVersion"] = json!(present.metadata.resource_version);
         patch["metadata"] = metadata;
-        return Some(Write::Patch(patch));
+        Some(patch)
     }
-    None
 }
 
 /// Whether an annotation is Cilium's: its prefix is `cilium.io` or a domain below that.

@@ -47,11 +47,6 @@ impl Cgroups {
         Ok(Self { hierarchies })
     }
 
-    /// Whether this machine has cgroup v2 alone.
-    pub fn unified_only(&self) -> bool {
-        self.hierarchies.iter().all(|hierarchy| hierarchy.v2)
-    }
-
     /// The folder of `path` in the v2 hierarchy, where programs can be attached.
     pub fn unified(&self, path: &str) -> Option<PathBuf> {
         self.hierarchies.iter().find(|h| h.v2).map(|h| h.mount.join(path))

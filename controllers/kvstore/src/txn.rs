@@ -7,7 +7,6 @@ use crate::messages::{
 };
 
 const EQUAL: i32 = 0;
-const GREATER: i32 = 1;
 const CREATE: i32 = 1;
 const MOD: i32 = 2;
 
@@ -23,9 +22,9 @@ impl Txn {
         Self::default()
     }
 
-    fn when(mut self, target: i32, result: i32, key: &str, union: Target, prefix: bool) -> Self {
+    fn when(mut self, target: i32, key: &str, union: Target, prefix: bool) -> Self {
         self.request.compare.push(Compare {
-            result,
+            result: EQUAL,
             target,
             key: key.into(),
             union: Some(union),
@@ -37,38 +36,32 @@ impl Txn {
     /// If there is no such key.
     #[must_use]
     pub fn if_absent(self, key: &str) -> Self {
-        self.when(CREATE, EQUAL, key, Target::CreateRevision(0), false)
+        self.when(CREATE, key, Target::CreateRevision(0), false)
     }
 
     /// If no key begins like this.
     #[must_use]
     pub fn if_none_under(self, prefix: &str) -> Self {
-        self.when(CREATE, EQUAL, prefix, Target::CreateRevision(0), true)
-    }
-
-    /// If there is such a key.
-    #[must_use]
-    pub fn if_present(self, key: &str) -> Self {
-        self.when(CREATE, GREATER, key, Target::CreateRevision(0), false)
+        self.when(CREATE, prefix, Target::CreateRevision(0), true)
     }
 
     /// If the key was made by the write of this revision.
     #[must_use]
     pub fn if_created_at(self, key: &str, revision: i64) -> Self {
-        self.when(CREATE, EQUAL, key, Target::CreateRevision(revision), false)
+        self.when(CREATE, key, Target::CreateRevision(revision), false)
     }
 
     /// If the last write to the key was that of this revision.
     #[must_use]
     pub fn if_unchanged_since(self, key: &str, revision: i64) -> Self {
-        self.when(MOD, EQUAL, key, Target::ModRevision(revision), false)
+        self.when(MOD, key, Target::ModRevision(revision), false)
     }
 
     /// If the key has this value.
     #[must_use]
     pub fn if_value(self, key: &str, value: &[u8]) -> Self {
         const VALUE: i32 = 3;
-        self.when(VALUE, EQUAL, key, Target::Value(value.to_vec()), false)
+        self.when(VALUE, key, Target::Value(value.to_vec()), false)
     }
 
     fn then(mut self, operation: Operation) -> Self {

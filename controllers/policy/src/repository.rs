@@ -192,7 +192,7 @@ impl Repository {
     }
 
     /// The names and rules of the policies that select this node.
-    pub fn rules_for_host(&self) -> Vec<(&PolicyId, &Rule)> {
+    fn rules_for_host(&self) -> Vec<(&PolicyId, &Rule)> {
         let labels = self.nodes.own_labels();
         let ids = self.by_namespace.get("").into_iter().flatten();
         let rules = ids.flat_map(|id| self.policies[id].iter().map(move |rule| (id, rule)));
@@ -246,11 +246,6 @@ impl Repository {
     /// The peer selectors in use, each with its number of users and the identities it selects.
     pub fn selectors(&self) -> impl Iterator<Item = (&Peer, u32, &BTreeSet<NumericIdentity>)> {
         self.selectors.iter()
-    }
-
-    /// How many peer selectors are in use.
-    pub fn selector_count(&self) -> usize {
-        self.selectors.len()
     }
 
     /// Whether that gave prefixes or blocks a number; nothing for an identity that isn't known.

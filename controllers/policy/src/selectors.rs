@@ -112,10 +112,6 @@ impl Selectors {
         self.members.get(&identity)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_peer.len()
-    }
-
     /// The selector for `peer`, for one more user.
     pub(crate) fn acquire(&mut self, peer: &Peer) -> SelectorId {
         if let Some(id) = self.by_peer.get(peer) {

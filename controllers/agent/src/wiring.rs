@@ -8,17 +8,19 @@
 //!
 //! Nothing on the way touches the traffic of pods that a former agent connected.
 
+mod ground;
+mod maps;
+mod steps;
+
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use cilia_kvstore::SyncMetrics;
-use cilia_loader::Datapath;
 use cilia_runtime::client;
 use cilia_runtime::config::Config as Flags;
 use cilia_runtime::http;
-use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry, Workqueues};
+use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -26,18 +28,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clustermesh::Clustermesh;
 use crate::config::Settings;
-use crate::device::{Netlink, Sysctl};
-use crate::endpoint::{self, EndpointMap, Endpoints, Lifecycle, Pods, StateFiles};
+use crate::endpoint::{self, Endpoints, Lifecycle, Pods, StateFiles};
 use crate::events::Bus;
 use crate::identity::Identities;
 use crate::ipam::Ipam;
 use crate::ipcache::{self, Cache};
 use crate::kvstore::{self, Kvstore};
-use crate::node::{Keeper, Nodes, Plumbing};
-use crate::policy::{self, Enforcer};
+use crate::node::{Keeper, Nodes};
+use crate::policy;
 use crate::readiness::Readiness;
 use crate::service::{self, Services};
 use crate::{api, clustermesh, cni, conntrack};
+use ground::Ground;
+use maps::Maps;
+use steps::{announce, retried};
 
 /// The gate that opens once former endpoints have been taken over.
 const ENDPOINTS: &str = "endpoints";
@@ -47,9 +51,6 @@ const DATAPATH: &str = "datapath";
 const CNI: &str = "cni";
 const GATES: &[&str] =
     &["node", DATAPATH, ipcache::GATE, policy::GATE, service::GATE, ENDPOINTS, CNI];
-/// How long a step waits before it is tried again, at first and at most.
-const FIRST_RETRY: Duration = Duration::from_millis(250);
-const RETRY: Duration = Duration::from_secs(2);
 
 /// Runs until `stop` or a failure that a restart has to cure.
 pub async fn run(
@@ -107,15 +108,7 @@ impl Agent {
     ) -> Result<()> {
         let stop = self.stop.clone();
         let readiness = Readiness::new(GATES);
-        http::serve(&settings.health, api::probe(readiness.clone()), &stop)
-            .await
-            .context("agent-health-port")?;
-        let address = flags.string("prometheus-serve-addr");
-        if !address.is_empty() {
-            http::serve(address, http::metrics_router(&metrics), &stop)
-                .await
-                .context("prometheus-serve-addr")?;
-        }
+        serve_probes(&settings, &flags, &metrics, &readiness, &stop).await?;
         let workqueues = Workqueues::register(&metrics);
         let own = client::Settings::new(&flags, "cilium-agent");
         let client = client::client(&flags, &own).await?;
@@ -154,43 +147,11 @@ impl Agent {
             identities.use_backend(backend);
             self.follow_identities(&identities);
         }
-        let netlink = Netlink::connect()?;
-        let sysctl = Sysctl::new(&settings.node.procfs);
-        let plumbing = Plumbing::new(
-            settings.node.clone(),
-            nodes.clone(),
-            netlink.clone(),
-            sysctl.clone(),
-            &workqueues,
-        );
-        let devices =
-            retried("node-devices", || plumbing.ensure(), &readiness, DATAPATH, &workqueues).await;
-        let mtu = plumbing.mtu(&local).await?;
-        let base = policy::host::at_start(&settings);
-        let datapath = Arc::new(
-            load(&settings, &Plumbing::node_config(&devices, &local, &base.borrow())).await?,
-        );
-        let map = EndpointMap::new(datapath.endpoints());
-        plumbing.ensure_hosts(&map, &devices).await?;
-        readiness.open(DATAPATH);
-        self.spawn("node devices and routes", {
-            let (datapath, map, stop) = (datapath.clone(), map.clone(), stop.clone());
-            let (base, guarded) = (base.subscribe(), settings.guarded_devices.clone());
-            async move { plumbing.run(datapath, map, base, &guarded, stop).await }
-        });
+        let Ground { netlink, sysctl, mtu, datapath, map, base } =
+            self.prepare_node(&settings, &nodes, &local, &readiness, &workqueues).await?;
 
         let (cache, bus, services) = (Cache::default(), Bus::default(), Services::default());
-        let enforcer = Enforcer::new(
-            settings.policy.clone(),
-            policy::Settings { host: settings.host_firewall, lockdown: settings.lockdown },
-        );
-        if let Some(id) = enforcer.host() {
-            endpoints.reserve(id);
-            enforcer.restore_host()?;
-            let guard =
-                policy::host::guard(enforcer.clone(), base, workqueues.clone(), stop.clone());
-            self.spawn("the node's policy", guard);
-        }
+        let enforcer = self.enforce(&settings, &endpoints, base, &workqueues)?;
         let health = kvstore.as_ref().map(Kvstore::health);
         let (fed, clusters) = self.feed(
             &settings,
@@ -352,127 +313,24 @@ impl Agent {
         }
         (feeds.then_some(news), remotes)
     }
-
-    fn fill_maps(&mut self, maps: Maps<'_>) {
-        let (datapath, readiness) = (maps.datapath, maps.readiness);
-        let sources = ipcache::Sources {
-            client: maps.client.clone(),
-            slices: maps.settings.slices,
-            nodes: maps.nodes.clone(),
-            endpoints: maps.endpoints.clone(),
-            kubernetes: !Kvstore::feeds(&maps.settings.kvstore),
-            fed: maps.fed,
-        };
-        let stop = self.stop.clone();
-        self.spawn(
-            "ipcache",
-            maps.cache.clone().run(sources, datapath.clone(), readiness.clone(), stop.clone()),
-        );
-        let sources = policy::Sources {
-            client: maps.client.clone(),
-            kinds: maps.settings.kinds,
-            identities: maps.identities.clone(),
-            nodes: maps.nodes.clone(),
-            ipcache: maps.cache.clone(),
-        };
-        self.spawn(
-            "policy",
-            maps.enforcer.clone().run(sources, datapath.clone(), readiness.clone(), stop.clone()),
-        );
-        let node = maps.settings.node.name.clone();
-        self.spawn(
-            "services",
-            maps.services.clone().run(
-                maps.client.clone(),
-                node,
-                datapath.clone(),
-                readiness.clone(),
-                stop,
-            ),
-        );
-    }
 }
 
-/// What filling the maps takes.
-struct Maps<'a> {
-    settings: &'a Settings,
-    client: &'a kube::Client,
-    nodes: &'a Nodes,
-    endpoints: &'a Endpoints,
-    identities: &'a Identities,
-    cache: &'a Cache,
-    enforcer: &'a Enforcer,
-    services: &'a Services,
-    datapath: &'a Arc<Datapath>,
-    readiness: &'a Readiness,
-    fed: Option<mpsc::Receiver<Vec<ipcache::Fed>>>,
-}
-
-/// Loads the programs, on a thread of its own: the kernel's verifier takes its time.
-async fn load(settings: &Settings, node: &cilia_loader::NodeConfig) -> Result<Datapath> {
-    let config = cilia_loader::Config {
-        bpf_root: settings.bpf_root.clone(),
-        ipv4: settings.node.ipv4,
-        ipv6: settings.node.ipv6,
-        sizes: settings.map_sizes.clone(),
-        node: node.clone(),
-    };
-    let loaded = tokio::task::spawn_blocking(move || Datapath::load(&config)).await?;
-    loaded.context("load the datapath")
-}
-
-/// Does `step` until it succeeds; meanwhile the gate says what is wrong.
-async fn retried<T, E, F>(
-    what: &'static str,
-    step: impl Fn() -> F,
+/// Answers the kubelet's probes from the first moment on, and scrapes if they are asked for.
+async fn serve_probes(
+    settings: &Settings,
+    flags: &Flags,
+    metrics: &Metrics,
     readiness: &Readiness,
-    gate: &'static str,
-    workqueues: &Workqueues,
-) -> T
-where
-    E: std::fmt::Display,
-    F: Future<Output = Result<T, E>>,
-{
-    let retry = Retry { base: FIRST_RETRY, cap: RETRY, max: u32::MAX, ..Retry::default() };
-    let lanes = Lanes::new(vec![Lane::new(what)], retry, None, workqueues);
-    lanes.add(0, gate);
-    let (done, ended) = (Mutex::new(None), CancellationToken::new());
-    let handle = |job: Job<&'static str>| {
-        let (step, done, ended) = (step(), &done, &ended);
-        async move {
-            let outcome = step.await;
-            let outcome =
-                outcome.inspect_err(|error| readiness.close(job.key, error.to_string()))?;
-            *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            ended.cancel();
-            Ok::<_, E>(Next::Done)
-        }
-    };
-    lanes.run(1, &ended, handle).await;
-    match done.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(outcome) => outcome,
-        None => unreachable!("the lane ends with the step"),
+    stop: &CancellationToken,
+) -> Result<()> {
+    http::serve(&settings.health, api::probe(readiness.clone()), stop)
+        .await
+        .context("agent-health-port")?;
+    let address = flags.string("prometheus-serve-addr");
+    if !address.is_empty() {
+        http::serve(address, http::metrics_router(metrics), stop)
+            .await
+            .context("prometheus-serve-addr")?;
     }
-}
-
-/// Tells the container runtime about the plugin, once pods can be connected.
-async fn announce(
-    conflist: Option<cni::conflist::Conflist>,
-    readiness: Readiness,
-    workqueues: Workqueues,
-    stop: CancellationToken,
-) {
-    let announced = async {
-        readiness.wait_for_all_but(CNI).await;
-        if let Some(conflist) = conflist {
-            let write = || std::future::ready(conflist.write());
-            retried("cni-configuration", write, &readiness, CNI, &workqueues).await;
-        }
-        readiness.open(CNI);
-        tracing::info!("ready");
-    };
-    tokio::select! {
-        () = announced => stop.cancelled().await,
-        () = stop.cancelled() => {}
-    }
+    Ok(())
 }

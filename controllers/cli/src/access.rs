@@ -102,11 +102,13 @@ fn kubeconfig_exists() -> bool {
 }
 
 /// Asks one agent, or each of several: then every answer has its node's name above it or, in a
-/// format for programs, is a member under that name. Fails if one of them does.
+/// format for programs, is a member under that name. Fails with `failure` if one has no answer, else
+/// as one of them does.
 pub(crate) async fn each(
     agents: &[Agent],
     one: bool,
     format: Option<&Format>,
+    failure: ExitCode,
     ask: impl AsyncFn(&Agent, Option<&Format>) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     if let ([agent], true) = (agents, one) {
@@ -127,10 +129,11 @@ pub(crate) async fn each(
     while let Some((node, outcome, text, value)) = answers.next().await {
         match outcome {
             Ok(outcome) if outcome == ExitCode::SUCCESS => {}
-            Ok(_) => code = ExitCode::FAILURE,
+            Ok(outcome) if code == ExitCode::SUCCESS => code = outcome,
+            Ok(_) => {}
             Err(error) => {
                 eprintln!("{node}: {error:#}");
-                code = ExitCode::FAILURE;
+                code = failure;
                 continue;
             }
         }
@@ -192,10 +195,10 @@ mod tests {
             println!("I am {}", agent.name());
             Ok(if agent.name() == "/b" { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         };
-        let (code, text) = captured(each(&agents, false, None, ask)).await;
+        let (code, text) = captured(each(&agents, false, None, ExitCode::FAILURE, ask)).await;
         assert_eq!(text, "==> /a <==\nI am /a\n\n==> /b <==\nI am /b\n");
         assert_eq!(code.expect("both answered"), ExitCode::FAILURE);
-        let (code, text) = captured(each(&agents[..1], true, None, ask)).await;
+        let (code, text) = captured(each(&agents[..1], true, None, ExitCode::FAILURE, ask)).await;
         assert_eq!(text, "I am /a\n");
         assert_eq!(code.expect("it answered"), ExitCode::SUCCESS);
     }

@@ -2,16 +2,18 @@
 //! Cilium's tools do.
 #![forbid(unsafe_code)]
 
-// `print!` and `println!` are those of the library: see its `output`.
+// `print!`, `println!` and `eprintln!` are those of the library: see its `output`.
 #[macro_use]
 extern crate cilia_cli;
 
+mod absent;
 mod access;
 mod agent;
 mod bpf;
 mod build_config;
 mod cluster;
 mod config;
+mod debuginfo;
 mod endpoint;
 mod feature;
 mod identity;
@@ -27,6 +29,7 @@ mod relay;
 mod service;
 mod status;
 mod sysdump;
+mod troubleshoot;
 mod version;
 #[cfg(test)]
 mod workstation_tests;
@@ -35,6 +38,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use cilia_cli::{output, table};
@@ -61,7 +65,8 @@ struct Arguments {
 
 /// The status of the program, by what it found.
 const EXIT_CODES: &str = "Exit status: 0 if all is well, 1 if something is wrong or could not be \
-                          found or reached, 2 if the command line can't be understood.";
+                          found or reached, 2 if the command line can't be understood. Of \
+                          questions (policy explain, diff, validate) 1 is an answer, and 2 none.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -100,6 +105,9 @@ enum Command {
     Metrics(metrics::Command),
     /// Keys of etcd
     Kvstore(kvstore::Arguments),
+    /// Looks for what is wrong on the way to an etcd
+    #[command(subcommand)]
+    Troubleshoot(troubleshoot::Command),
     /// Encryption between nodes
     #[command(subcommand)]
     Encrypt(feature::Encrypt),
@@ -117,6 +125,8 @@ enum Command {
     Nodeid(feature::Listed),
     /// Puts an agent's settings together from several sources, into a folder
     BuildConfig(build_config::Arguments),
+    /// Everything that an agent knows, for a report
+    Debuginfo(debuginfo::Arguments),
     /// Collects what it takes to find a fault into one file
     Sysdump(sysdump::Arguments),
     /// The versions of this program and of the agent
@@ -136,14 +146,37 @@ enum Command {
     Relay,
 }
 
+impl Command {
+    /// The status where there is no answer.
+    fn failure(&self) -> ExitCode {
+        match self {
+            Self::Policy(command) if command.is_question() => ExitCode::from(policy::NO_ANSWER),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let words: Vec<String> = std::env::args().skip(1).collect();
+            if error.kind() == ErrorKind::InvalidSubcommand
+                && let Some(why) = absent::why(&words, &Arguments::command())
+            {
+                eprintln!("{why}");
+                return ExitCode::FAILURE;
+            }
+            error.exit()
+        }
+    };
+    let failure = arguments.command.failure();
     match run(arguments).await {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{error:#}");
-            ExitCode::FAILURE
+            failure
         }
     }
 }
@@ -152,6 +185,11 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { access, output, command } = arguments;
     let format = output.as_ref().and_then(|choice| choice.0.as_ref());
+    if let Command::Policy(command) = &command
+        && let Some(answer) = command.offline(format)
+    {
+        return answer;
+    }
     match &command {
         Command::Completion { shell } => {
             let mut script = Vec::new();
@@ -168,6 +206,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Status(arguments) => return status::run(&access, arguments, format).await,
         Command::Monitor(arguments) => return monitor::run(&access, arguments, format).await,
         Command::Kvstore(arguments) => kvstore::run(&access, arguments, format).await?,
+        Command::Troubleshoot(command) => return troubleshoot::run(&access, command).await,
         Command::BuildConfig(arguments) => build_config::run(&access, arguments).await?,
         Command::Sysdump(arguments) => return sysdump::run(&access, arguments).await,
         Command::Identity(identity::Command::Advise(arguments)) => {
@@ -178,7 +217,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let reach = access.reach().await?;
             let one = matches!(reach, Reach::Here(_)) || access.node.is_some();
             let agents = access.agents(&reach).await?;
-            return each(&agents, one, format, async |agent, format| {
+            return each(&agents, one, format, command.failure(), async |agent, format| {
                 ask(agent, &command, format).await
             })
             .await;
@@ -209,6 +248,7 @@ async fn ask(
         Command::Fqdn(command) => feature::fqdn(agent, command, format).await?,
         Command::Lrp(command) => feature::lrp(agent, command, format).await?,
         Command::Nodeid(command) => feature::nodeid(agent, command, format).await?,
+        Command::Debuginfo(arguments) => debuginfo::run(agent, arguments, format).await?,
         // `run` has dealt with the others.
         _ => {}
     }

@@ -33,7 +33,7 @@ pub(crate) async fn run(
     let reach = access.reach().await?;
     let one = matches!(reach, Reach::Here(_)) || access.node.is_some();
     let agents = access.agents(&reach).await?;
-    each(&agents, one, format, async |agent, format| {
+    each(&agents, one, format, ExitCode::FAILURE, async |agent, format| {
         let config = agent.get("/v1/config").await?;
         let daemon = text(&config["status"]["daemonVersion"]);
         match format {

@@ -38,7 +38,7 @@ fn the_operators_metrics_are_served_over_tls_if_asked_to() {
 }
 
 #[test]
-fn other_clusters_are_told_to_agents() {
+fn other_clusters_are_told_to_agents_and_operators() {
     let cluster =
         |number: usize, rest: &str| format!("clustermesh.config.clusters[{number}].{rest}");
     let sets = [
@@ -68,12 +68,22 @@ fn other_clusters_are_told_to_agents() {
         let text = decode(data[name].as_str().expect("a string"));
         assert!(text.starts_with(want), "{name}: {text}");
     }
-    let (_, agent) =
-        pods(&documents).into_iter().find(|(name, _)| *name == "cilium").expect("agents");
-    let aliases = agent["hostAliases"].as_array().expect("aliases");
-    assert_eq!(aliases.len(), 2);
-    assert_eq!(aliases[0]["hostnames"][0], "east.mesh.cilium.io");
-    assert!(find(&render(&[]), "Secret", "cilium-clustermesh").is_none());
+    for who in ["cilium", "cilium-operator"] {
+        let (_, pod) = pods(&documents).into_iter().find(|(name, _)| *name == who).expect(who);
+        let aliases = pod["hostAliases"].as_array().expect("aliases");
+        assert_eq!(aliases.len(), 2, "{who}");
+        assert_eq!(aliases[0]["hostnames"][0], "east.mesh.cilium.io");
+        let named = |list: &serde_json::Value| {
+            let list = list.as_array().expect("a list").iter();
+            list.filter(|one| one["name"] == "clustermesh-secrets").count()
+        };
+        let mounts = &pod["containers"][0]["volumeMounts"];
+        assert_eq!((named(&pod["volumes"]), named(mounts)), (1, 1), "{who}");
+    }
+    let alone = render(&[]);
+    assert!(find(&alone, "Secret", "cilium-clustermesh").is_none());
+    let mut operators = pods(&alone).into_iter().filter(|(name, _)| *name == "cilium-operator");
+    assert!(operators.all(|(_, pod)| !pod.to_string().contains("clustermesh")));
 }
 
 /// Base64, of which the standard library knows nothing.

@@ -38,3 +38,27 @@ key-file: /var/lib/cilium/clustermesh/{{ $prefix }}etcd-client.key
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The volume of those files, for agents and operators. */}}
+{{- define "cilia.clusterVolume" -}}
+# One file for each other cluster, and what is needed to reach them.
+- name: clustermesh-secrets
+  projected:
+    # 0400, which not every reader of YAML takes for octal.
+    defaultMode: 256
+    sources:
+      - secret:
+          name: cilium-clustermesh
+          optional: true
+      # What clusters ask for that have no certificates of their own.
+      - secret:
+          name: clustermesh-apiserver-remote-cert
+          optional: true
+          items:
+            - key: tls.key
+              path: common-etcd-client.key
+            - key: tls.crt
+              path: common-etcd-client.crt
+            - key: ca.crt
+              path: common-etcd-client-ca.crt
+{{- end }}

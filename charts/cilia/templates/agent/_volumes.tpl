@@ -5,26 +5,7 @@
 - name: cilium-config-path
   configMap:
     name: cilium-config
-# One file for each other cluster, and what is needed to reach them.
-- name: clustermesh-secrets
-  projected:
-    # 0400, which not every reader of YAML takes for octal.
-    defaultMode: 256
-    sources:
-      - secret:
-          name: cilium-clustermesh
-          optional: true
-      # What clusters ask for that have no certificates of their own.
-      - secret:
-          name: clustermesh-apiserver-remote-cert
-          optional: true
-          items:
-            - key: tls.key
-              path: common-etcd-client.key
-            - key: tls.crt
-              path: common-etcd-client.crt
-            - key: ca.crt
-              path: common-etcd-client-ca.crt
+{{ include "cilia.clusterVolume" . }}
 {{ include "cilia.etcdVolumes" . | trim }}
 {{ include "cilia.hostPath" (list "cilium-run" $v.daemon.runPath "DirectoryOrCreate") }}
 {{ include "cilia.hostPath" (list "cilium-netns" "/var/run/netns" "DirectoryOrCreate") }}

@@ -34,6 +34,10 @@ app.kubernetes.io/name: cilium-operator
           name: cilium-config
           key: debug
           optional: true
+    {{- if $v.clustermesh.config.enabled }}
+    - name: CILIUM_CLUSTERMESH_CONFIG
+      value: /var/lib/cilium/clustermesh/
+    {{- end }}
     {{- include "cilia.apiServerEnv" . | trim | nindent 4 }}
     {{- with $v.operator.extraEnv }}
     {{- toYaml . | nindent 4 }}
@@ -70,6 +74,11 @@ app.kubernetes.io/name: cilium-operator
       mountPath: /tmp/cilium/config-map
       readOnly: true
     {{- include "cilia.etcdMounts" . | trim | nindent 4 }}
+    {{- if $v.clustermesh.config.enabled }}
+    - name: clustermesh-secrets
+      mountPath: /var/lib/cilium/clustermesh
+      readOnly: true
+    {{- end }}
     {{- with $v.kubeConfigPath }}
     - name: kube-config
       mountPath: {{ . }}

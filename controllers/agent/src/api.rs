@@ -5,13 +5,16 @@ mod access;
 mod bpf;
 mod cluster;
 mod collector;
+mod debuginfo;
 pub mod disconnect;
 mod endpoint;
 mod identity;
+mod ipam;
 mod limit;
 mod map;
 mod metrics;
 mod monitor;
+mod mount;
 mod node;
 mod policy;
 mod query;
@@ -47,10 +50,12 @@ use crate::policy::Enforcer;
 use crate::readiness::Readiness;
 use crate::service::Services;
 
+use absent::because;
 use access::Guarded;
 pub use access::allowed;
 pub use collector::Collector;
-pub use limit::check as check_limits;
+pub use ipam::Loans;
+pub use limit::{Counters, check as check_limits};
 
 const PATCH: MethodFilter = MethodFilter::PATCH;
 const PUT: MethodFilter = MethodFilter::PUT;
@@ -94,6 +99,10 @@ pub struct Parts {
     pub kvstore: Option<watch::Receiver<Health>>,
     /// The other clusters by name, if others are read.
     pub clusters: Option<Remotes>,
+    /// Addresses that are lent on request.
+    pub loans: Loans,
+    /// How often the API's limits let requests in.
+    pub counters: Counters,
 }
 
 /// Why the socket can't be served.
@@ -109,14 +118,14 @@ pub struct Error {
 /// The API, under `/v1`. An operation is a line; what `enable-cilium-api-server-access` does not
 /// name is refused, and what `api-rate-limit` limits may have to wait.
 pub fn router(parts: Parts) -> Router {
-    let operations = Guarded::new(&parts.config)
+    let operations = Guarded::new(&parts.config, &parts.counters)
         .get("GetHealthz", "/v1/healthz", status::healthz)
         .get("GetConfig", "/v1/config", status::config)
         .operation("PatchConfig", PATCH, "/v1/config", policy::set_config)
         .get("GetEndpoint", "/v1/endpoint", endpoint::list)
         .get("GetEndpointID", "/v1/endpoint/{id}", endpoint::get)
-        .operation("PutEndpointID", PUT, "/v1/endpoint/{id}", absent::not_built)
-        .operation("PatchEndpointID", PATCH, "/v1/endpoint/{id}", absent::not_built)
+        .operation("PutEndpointID", PUT, "/v1/endpoint/{id}", because(absent::BY_PLUGIN))
+        .operation("PatchEndpointID", PATCH, "/v1/endpoint/{id}", because(absent::BY_PLUGIN))
         .get("GetEndpointIDConfig", "/v1/endpoint/{id}/config", policy::endpoint_config)
         .operation(
             "PatchEndpointIDConfig",
@@ -125,7 +134,12 @@ pub fn router(parts: Parts) -> Router {
             policy::set_endpoint_config,
         )
         .get("GetEndpointIDLabels", "/v1/endpoint/{id}/labels", endpoint::get_labels)
-        .operation("PatchEndpointIDLabels", PATCH, "/v1/endpoint/{id}/labels", absent::not_built)
+        .operation(
+            "PatchEndpointIDLabels",
+            PATCH,
+            "/v1/endpoint/{id}/labels",
+            because(absent::BY_PODS),
+        )
         .get("GetEndpointIDLog", "/v1/endpoint/{id}/log", endpoint::log)
         .get("GetEndpointIDHealthz", "/v1/endpoint/{id}/healthz", endpoint::healthz)
         .get("GetIdentity", "/v1/identity", identity::list)
@@ -142,6 +156,7 @@ pub fn router(parts: Parts) -> Router {
         .get("GetService", "/v1/service", service::list)
         .get("GetMap", "/v1/map", map::list)
         .get("GetMapName", "/v1/map/{name}", map::get)
+        .operation("DeleteMapName", DELETE, "/v1/map/{name}", map::flush)
         .get("GetMapNameEvents", "/v1/map/{name}/events", map::events)
         .get("GetMonitor", "/v1/monitor", monitor::get)
         .get("GetMetrics", "/v1/metrics", metrics::get)
@@ -154,16 +169,16 @@ pub fn router(parts: Parts) -> Router {
         .get("GetBgpPeers", "/v1/bgp/peers", absent::bgp)
         .get("GetBgpRoutes", "/v1/bgp/routes", absent::bgp)
         .get("GetBgpRoutePolicies", "/v1/bgp/route-policies", absent::bgp)
-        .get("GetPrefilter", "/v1/prefilter", absent::not_built)
-        .operation("PatchPrefilter", PATCH, "/v1/prefilter", absent::not_built)
-        .operation("DeletePrefilter", DELETE, "/v1/prefilter", absent::not_built)
-        .operation("PutPolicy", PUT, "/v1/policy", absent::not_built)
-        .operation("DeletePolicy", DELETE, "/v1/policy", absent::not_built)
-        .operation("PostIpam", POST, "/v1/ipam", absent::not_built)
-        .operation("PostIpamIP", POST, "/v1/ipam/{ip}", absent::not_built)
-        .operation("DeleteIpamIP", DELETE, "/v1/ipam/{ip}", absent::not_built)
+        .get("GetPrefilter", "/v1/prefilter", because(absent::NO_XDP))
+        .operation("PatchPrefilter", PATCH, "/v1/prefilter", because(absent::NO_XDP))
+        .operation("DeletePrefilter", DELETE, "/v1/prefilter", because(absent::NO_XDP))
+        .operation("PutPolicy", PUT, "/v1/policy", because(absent::BY_OBJECTS))
+        .operation("DeletePolicy", DELETE, "/v1/policy", because(absent::BY_OBJECTS))
+        .operation("PostIpam", POST, "/v1/ipam", ipam::lend)
+        .operation("PostIpamIP", POST, "/v1/ipam/{ip}", ipam::lend_this)
+        .operation("DeleteIpamIP", DELETE, "/v1/ipam/{ip}", ipam::give_back)
         .operation("DeleteFqdnCache", DELETE, "/v1/fqdn/cache", absent::nothing_to_forget)
-        .get("GetDebuginfo", "/v1/debuginfo", absent::not_built);
+        .get("GetDebuginfo", "/v1/debuginfo", debuginfo::get);
     operations
         .router()
         .fallback(async |uri: Uri| not_found(format!("path {} was not found\n", uri.path())))

@@ -241,6 +241,32 @@ impl Ipam {
         self.source().addresses_mut().restore(address, owner)
     }
 
+    /// Gives `owner` this address of the node's ranges, unless somebody has it.
+    pub fn claim(&self, address: IpAddr, owner: &str) -> Result<(), AddressError> {
+        {
+            let mut source = self.source();
+            let addresses = source.addresses_mut();
+            if let Some(holder) = addresses.owner(address) {
+                return Err(AddressError::Taken { address, owner: holder.to_owned() });
+            }
+            addresses.claim(address, owner)?;
+        }
+        self.0.counts.given(&[address]);
+        bump(&self.0.demand);
+        Ok(())
+    }
+
+    /// Takes one address back from `owner`; whether it was theirs.
+    pub fn release_one(&self, address: IpAddr, owner: &str) -> bool {
+        let released = self.source().addresses_mut().release(address, owner);
+        if released {
+            self.0.counts.released(&[address]);
+            bump(&self.0.supply);
+            bump(&self.0.demand);
+        }
+        released
+    }
+
     /// Takes back what `owner` has.
     pub fn release(&self, owner: &str) {
         let released = self.source().addresses_mut().release_all(owner);

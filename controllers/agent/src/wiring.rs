@@ -186,6 +186,8 @@ impl Agent {
             async move { ("events", events.await.map_err(Into::into)) }
         });
 
+        let loans = api::Loans::new(ipam.clone(), &workqueues);
+        self.spawn("addresses lent on request", loans.clone().run(stop.clone()));
         let lifecycle = Lifecycle::new(endpoint::Parts {
             config: endpoint::Config {
                 ipv4: settings.node.ipv4,
@@ -219,7 +221,9 @@ impl Agent {
             clusters: clusters.clone(),
         }));
         let plugin = cni::Server::new(readiness.clone());
-        let disconnecting = api::disconnect::router(&flags, endpoints.clone(), plugin.clone());
+        let counters = api::Counters::register(&metrics);
+        let disconnecting =
+            api::disconnect::router(&flags, endpoints.clone(), plugin.clone(), &counters);
         let parts = api::Parts {
             config: flags,
             readiness: readiness.clone(),
@@ -235,6 +239,8 @@ impl Agent {
             metrics,
             kvstore: health,
             clusters,
+            loans,
+            counters,
         };
         let router = api::router(parts).merge(disconnecting).merge(plugin.router());
         let (socket, served) = (settings.socket.clone(), stop.clone());

@@ -173,6 +173,23 @@ impl Conntrack {
         self.delete(doomed)
     }
 
+    /// Forgets every connection of one of the maps, or those of an address; says how many there were, or nothing
+    /// if that is no map of connections.
+    pub fn flush(&self, name: &str, of: Option<IpAddr>) -> Option<Result<usize, Error>> {
+        let index = MAPS.iter().position(|map| *map == name)?;
+        let mut doomed = Vec::new();
+        let listed = self.maps[index].for_each(|key, _| {
+            let is_its =
+                |ip| decode(index, key).is_some_and(|c| c.source.0 == ip || c.destination.0 == ip);
+            if of.is_none_or(is_its) {
+                doomed.push((index, key.to_vec()));
+            }
+        });
+        let listed =
+            listed.map_err(|source| Error::Map { operation: "list", map: name.into(), source });
+        Some(listed.and_then(|()| self.delete(doomed)))
+    }
+
     /// Forgets what expired before `now` (seconds of [`Self::now`]).
     pub fn gc(&self, now: u32) -> Result<Collected, Error> {
         let (mut scanned, mut doomed) = (0, Vec::new());

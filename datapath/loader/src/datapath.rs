@@ -16,6 +16,7 @@ use crate::conntrack::{self, Conntrack};
 use crate::endpoint::Endpoints;
 use crate::error::Error;
 use crate::event::Events;
+use crate::fragments::{self, Fragments};
 use crate::ipcache::IpCache;
 use crate::link::{Hook, Links};
 use crate::metrics::{self, MetricKey};
@@ -39,6 +40,7 @@ pub struct Datapath {
     policy_maps: RawMap,
     metrics: RawMap,
     conntrack: Conntrack,
+    fragments: Fragments,
     endpoints: Table<Endpoints>,
     ipcache: Table<IpCache>,
     services: Table<Services>,
@@ -77,6 +79,7 @@ impl Datapath {
         let programs = load_programs(&pins, &shapes)?;
         pins.carry_over(&outgrown)?;
         let connections = conntrack::MAPS.iter().map(|name| pins.require(name));
+        let datagrams = fragments::MAPS.iter().map(|name| pins.require(name));
         let datapath = Self {
             sizes: config.sizes.clone(),
             ipv4: config.ipv4,
@@ -86,6 +89,7 @@ impl Datapath {
             policy_maps: pins.require(names::POLICY_MAPS)?,
             metrics: pins.require(names::METRICS)?,
             conntrack: Conntrack::new(connections.collect::<Result<_, _>>()?),
+            fragments: Fragments::new(datagrams.collect::<Result<_, _>>()?),
             endpoints: table(&pins)?,
             ipcache: table(&pins)?,
             services: table(&pins)?,
@@ -157,6 +161,31 @@ impl Datapath {
             map: names::NODE_CONFIG.into(),
             source,
         })
+    }
+
+    /// Datagrams in fragments.
+    pub fn fragments(&self) -> &Fragments {
+        &self.fragments
+    }
+
+    /// What the programs have been told of their node, as their map has it.
+    pub fn told(&self) -> Result<cilia_maps::config::NodeConfig, Error> {
+        let found = self.node_config.lookup(&0u32.to_ne_bytes());
+        let found = found.map_err(|source| Error::Map {
+            operation: "read",
+            map: names::NODE_CONFIG.into(),
+            source,
+        })?;
+        // An array has all of its entries.
+        Ok(found.and_then(|bytes| Plain::from_bytes(&bytes)).unwrap_or_default())
+    }
+
+    /// How many entries each pinned map has room for; bytes, for the events' ring.
+    pub fn capacities(&self) -> Vec<(&'static str, u32)> {
+        pins::shapes(&self.sizes)
+            .into_iter()
+            .map(|(name, shape)| (name, shape.max_entries))
+            .collect()
     }
 
     /// Puts the programs on an endpoint's device, in place of what a former agent left there.

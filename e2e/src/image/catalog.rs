@@ -113,7 +113,9 @@ async fn agent(target: &Path) -> Result<Image, Error> {
         image = image.link(format!("/bin/{applet}"), "busybox");
     }
     // The plugin is installed on the node from here, and names Cilium's tools are called by.
-    Ok(image.link("/opt/cni/bin/cilia-cni", "/usr/bin/cilia-cni"))
+    Ok(image
+        .link("/opt/cni/bin/cilia-cni", "/usr/bin/cilia-cni")
+        .link("/usr/bin/cilium-dbg", "cilia"))
 }
 
 async fn operator(target: &Path) -> Result<Image, Error> {

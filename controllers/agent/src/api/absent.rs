@@ -1,6 +1,8 @@
 //! Answers for parts of Cilium's API that nothing here fills: empty where there is nothing to
 //! tell, 501 where something would have to be done.
 
+use std::future::{Ready, ready};
+
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -35,6 +37,25 @@ pub(super) async fn bgp() -> Response {
     (StatusCode::NOT_IMPLEMENTED, "BGP Control Plane is disabled\n").into_response()
 }
 
-pub(super) async fn not_built() -> Response {
-    (StatusCode::NOT_IMPLEMENTED, "this operation is not built\n").into_response()
+/// Why endpoints are not made or changed through this API.
+pub(super) const BY_PLUGIN: &str = "endpoints are made by the CNI plugin, with an API of its own, and are what \
+                                    their pods are: change the pod";
+/// Why their labels are not changed.
+pub(super) const BY_PODS: &str =
+    "an endpoint's labels are those of its pod and namespace: kubectl label changes them";
+/// Why policies are not written through this API.
+pub(super) const BY_OBJECTS: &str =
+    "policies are Kubernetes objects: kubectl apply and delete change them";
+/// Why there is no prefilter.
+pub(super) const NO_XDP: &str = "no program runs at XDP: a CiliumClusterwideNetworkPolicy with nodeSelector denies \
+                                 ranges to the node (enable-host-firewall)";
+
+/// An answer that an operation is no part of this API, and why.
+pub(super) fn because(
+    why: &'static str,
+) -> impl Fn() -> Ready<Response> + Clone + Send + Sync + 'static {
+    move || {
+        let text = format!("not part of Cilia: {why}\n");
+        ready((StatusCode::NOT_IMPLEMENTED, text).into_response())
+    }
 }

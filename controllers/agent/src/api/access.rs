@@ -10,7 +10,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, on};
 use cilia_runtime::config::{Config, Error};
 
-use super::limit::{Gate, Limits, call_of, limited, limits};
+use super::limit::{Counters, Gate, Limits, call_of, limited, limits};
 
 const FLAG: &str = "enable-cilium-api-server-access";
 
@@ -19,11 +19,12 @@ const DENIED: &str = "This API is administratively disabled. Contact your admini
      enable-cilium-api-server-access does not name it.\n";
 
 /// Every operation by its name in the list of allowed ones.
-const OPERATIONS: [&str; 50] = [
+const OPERATIONS: [&str; 51] = [
     "DeleteEndpoint",
     "DeleteEndpointID",
     "DeleteFqdnCache",
     "DeleteIpamIP",
+    "DeleteMapName",
     "DeletePolicy",
     "DeletePrefilter",
     "GetBgpPeers",
@@ -100,15 +101,17 @@ pub(super) struct Guarded<S> {
     router: Router<S>,
     allowed: Vec<&'static str>,
     limits: Limits,
+    counters: Counters,
     gates: BTreeMap<&'static str, Arc<Gate>>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Guarded<S> {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, counters: &Counters) -> Self {
         // The settings have been checked; without them nothing is allowed.
         let allowed = allowed(config).unwrap_or_default();
         let limits = limits(config).unwrap_or_default();
-        Self { router: Router::new(), allowed, limits, gates: BTreeMap::new() }
+        let (router, gates, counters) = (Router::new(), BTreeMap::new(), counters.clone());
+        Self { router, allowed, limits, counters, gates }
     }
 
     /// Adds an operation.
@@ -127,7 +130,9 @@ impl<S: Clone + Send + Sync + 'static> Guarded<S> {
             }
             None => on(method, handler),
             Some((call, limit)) => {
-                let gate = self.gates.entry(call).or_insert_with(|| Gate::new(call, limit));
+                let counters = &self.counters;
+                let gate = self.gates.entry(call);
+                let gate = gate.or_insert_with(|| Gate::new(call, limit, counters.clone()));
                 on(method, handler).route_layer(from_fn_with_state(Arc::clone(gate), limited))
             }
         };

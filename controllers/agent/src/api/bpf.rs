@@ -1,8 +1,10 @@
 //! What the kernel's maps hold, entry by entry.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use cilia_loader::{Conntrack, Datapath, Direction, Error, Opened, maps::names};
+use cilia_loader::maps::{config::NodeConfig, names};
+use cilia_loader::{Conntrack, Datapath, Direction, Error, Opened};
 use serde_json::{Value, json};
 
 /// The entries of a map; nothing if it is none of the datapath's.
@@ -30,6 +32,8 @@ pub(super) fn read(datapath: &Datapath, name: &str) -> Option<Result<Vec<Value>,
         names::METRICS => metrics(datapath),
         names::BLOCK4 | names::BLOCK6 => blocks(datapath, name == names::BLOCK4),
         names::POLICY_OPTIONS => options(datapath),
+        names::NODE_CONFIG => datapath.told().map(|told| settings(&told)),
+        names::FRAG4 | names::FRAG6 => fragments(datapath, name == names::FRAG4),
         names::POLICY_MAPS => datapath
             .policies()
             .map(|ids| ids.into_iter().map(|id| json!({"endpoint": id})).collect()),
@@ -137,6 +141,57 @@ pub(super) fn direction(direction: Option<Direction>) -> &'static str {
         Some(Direction::Egress) => "EGRESS",
         None => "UNKNOWN",
     }
+}
+
+/// What the programs have been told of their node, a setting in an entry.
+fn settings(told: &NodeConfig) -> Vec<Value> {
+    let address = |words: [u32; 4], v4: bool| match (words, v4) {
+        ([0, 0, 0, 0], _) => String::new(),
+        ([word, ..], true) => Ipv4Addr::from(word.to_ne_bytes()).to_string(),
+        (words, false) => {
+            let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            <[u8; 16]>::try_from(octets)
+                .map_or_else(|_| String::new(), |octets| Ipv6Addr::from(octets).to_string())
+        }
+    };
+    let flag = |bit: u32| (told.flags & bit != 0).to_string();
+    let lives = &told.lives;
+    let settings = [
+        ("IPv4", flag(NodeConfig::IPV4)),
+        ("IPv6", flag(NodeConfig::IPV6)),
+        ("PolicyAuditMode", flag(NodeConfig::AUDIT)),
+        ("PolicyAccounting", flag(NodeConfig::ACCOUNTING)),
+        ("TraceNotification", flag(NodeConfig::TRACE)),
+        ("AllowICMPFragNeeded", flag(NodeConfig::ALLOW_FRAG_NEEDED)),
+        ("ExtendedIPProtocols", flag(NodeConfig::EXTENDED_PROTOCOLS)),
+        ("HostInterface", told.host_ifindex.to_string()),
+        ("NetInterface", told.net_ifindex.to_string()),
+        ("TunnelInterface", told.overlay_ifindex.to_string()),
+        ("TunnelPort", u16::from_be(told.tunnel_port).to_string()),
+        ("RouterIPv4", address(told.router_v4, true)),
+        ("RouterIPv6", address(told.router_v6, false)),
+        ("ClusterID", told.cluster_id.to_string()),
+        ("HostEndpoint", told.host_endpoint.to_string()),
+        ("ConntrackLifetimeTCP", lives.tcp.to_string()),
+        ("ConntrackLifetimeTCPSyn", lives.tcp_syn.to_string()),
+        ("ConntrackLifetimeTCPFin", lives.tcp_fin.to_string()),
+        ("ConntrackLifetimeAny", lives.any.to_string()),
+        ("ConntrackLifetimeServiceTCP", lives.service_tcp.to_string()),
+        ("ConntrackLifetimeServiceAny", lives.service_any.to_string()),
+        ("MonitorAggregationInterval", told.report_interval.to_string()),
+        ("MonitorAggregationFlags", format!("{:#04x}", told.report_flags)),
+    ];
+    settings.iter().map(|(name, value)| json!({"setting": name, "value": value})).collect()
+}
+
+fn fragments(datapath: &Datapath, v4: bool) -> Result<Vec<Value>, Error> {
+    let entries = sorted(datapath.fragments().entries()?);
+    let entries = entries.iter().filter(|(datagram, _)| datagram.source.is_ipv4() == v4);
+    let show = |(datagram, (source, destination)): &(cilia_loader::Datagram, (u16, u16))| {
+        json!({"source": datagram.source, "destination": datagram.destination, "id": datagram.id,
+            "proto": datagram.proto, "source_port": source, "destination_port": destination})
+    };
+    Ok(entries.map(show).collect())
 }
 
 fn connections(datapath: &Datapath, name: &str) -> Result<Vec<Value>, Error> {

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::access::Guarded;
 use super::endpoint::Id;
+use super::limit::Counters;
 use super::not_found;
 use super::query::{LONGEST_NAME, bad_request};
 use crate::cni;
@@ -25,8 +26,13 @@ struct Parts {
 }
 
 /// `DELETE` of endpoints.
-pub fn router(config: &Config, endpoints: Endpoints, plugin: cni::Server) -> Router {
-    Guarded::new(config)
+pub fn router(
+    config: &Config,
+    endpoints: Endpoints,
+    plugin: cni::Server,
+    counters: &Counters,
+) -> Router {
+    Guarded::new(config, counters)
         .operation("DeleteEndpointID", MethodFilter::DELETE, "/v1/endpoint/{id}", one)
         .operation("DeleteEndpoint", MethodFilter::DELETE, "/v1/endpoint", of_container)
         .router()
@@ -91,10 +97,11 @@ async fn disconnect(parts: &Parts, found: Vec<Arc<LocalEndpoint>>, none: &str) -
 mod tests {
     use axum::body::Body;
     use cilia_runtime::config::{Config, Flags};
+    use cilia_runtime::metrics::Metrics;
     use http::{Method, Request};
     use tower::ServiceExt as _;
 
-    use super::router;
+    use super::{Counters, router};
     use crate::cni::Server;
     use crate::endpoint::testing::{endpoint, registry};
     use crate::readiness::Readiness;
@@ -103,7 +110,9 @@ mod tests {
     async fn what_is_asked_for_must_be_there_and_the_agent_ready() {
         let config = Config::load(Flags::agent(), [], []).expect("settings");
         let endpoints = registry(vec![endpoint(7, "c1", "web")]);
-        let router = router(&config, endpoints, Server::new(Readiness::new(&["endpoints"])));
+        let plugin = Server::new(Readiness::new(&["endpoints"]));
+        let counters = Counters::register(&Metrics::new("cilium"));
+        let router = router(&config, endpoints, plugin, &counters);
         let cases = [
             ("/v1/endpoint/8", "", 404),
             ("/v1/endpoint/70000", "", 400),

@@ -34,6 +34,15 @@ pub(super) async fn list(
         Ok(wanted) => wanted,
         Err(why) => return bad_request(why),
     };
+    let shown = having(&parts, &wanted);
+    if shown.is_empty() && !wanted.is_empty() {
+        return not_found("no endpoint of this node has all of these labels".into());
+    }
+    Json(shown).into_response()
+}
+
+/// The endpoints with all of these labels.
+pub(super) fn having(parts: &Parts, wanted: &[String]) -> Vec<Value> {
     let view = parts.enforcer.view().borrow().clone();
     let policies: HashMap<u16, &EndpointView> =
         view.endpoints.iter().map(|policy| (policy.id, policy)).collect();
@@ -49,13 +58,10 @@ pub(super) async fn list(
         .filter(has)
         .map(|endpoint| show(endpoint, policies.get(&endpoint.id).copied()))
         .collect();
-    let host = Host::of(&parts);
+    let host = Host::of(parts);
     let host = host.filter(|host| wanted.iter().all(|label| host.labels.contains(label)));
     shown.extend(host.map(|host| show_host(&host, policies.get(&host.id).copied())));
-    if shown.is_empty() && !wanted.is_empty() {
-        return not_found("no endpoint of this node has all of these labels".into());
-    }
-    Json(shown).into_response()
+    shown
 }
 
 /// The labels that all have to be there: of the query, or of a body as Cilium's clients send it.

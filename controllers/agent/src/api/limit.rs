@@ -2,6 +2,7 @@
 //!
 //! Limits follow how long answers take: where they are quicker than was estimated, more may come.
 
+mod counters;
 mod settings;
 
 use std::collections::VecDeque;
@@ -14,8 +15,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::Notify;
 
+pub use counters::Counters;
 pub use settings::check;
 pub(super) use settings::{Limit, Limits, call_of, limits};
+
+use counters::Outcome;
 
 /// What lets requests of one kind in.
 #[derive(Debug)]
@@ -23,20 +27,28 @@ pub(super) struct Gate {
     call: &'static str,
     pace: Mutex<Pace>,
     left: Notify,
+    counters: Counters,
+}
+
+/// Why a request has no turn.
+struct Refused {
+    outcome: Outcome,
+    why: String,
 }
 
 impl Gate {
-    pub(super) fn new(call: &'static str, limit: Limit) -> Arc<Self> {
-        let pace = Mutex::new(Pace::new(limit, Instant::now()));
-        Arc::new(Self { call, pace, left: Notify::new() })
+    pub(super) fn new(call: &'static str, limit: Limit, counters: Counters) -> Arc<Self> {
+        let pace = Pace::new(limit, Instant::now());
+        counters.show(call, &pace);
+        Arc::new(Self { call, pace: Mutex::new(pace), left: Notify::new(), counters })
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a request; an error says why it has none.
-    async fn enter(&self) -> Result<Pass<'_>, String> {
+    /// Waits for the turn of a request.
+    async fn enter(&self) -> Result<Pass<'_>, Refused> {
         let arrived = Instant::now();
         let (asked, most) = {
             let mut pace = self.pace();
@@ -46,11 +58,12 @@ impl Gate {
             Asked::Free => return Ok(Pass { gate: self, since: Instant::now(), counted: false }),
             Asked::After(wait) => wait,
             Asked::Never(wait) => {
-                return Err(format!(
+                let why = format!(
                     "request would have to wait {wait:?} to be served (maximum wait duration: \
                      {most:?}); api-rate-limit sets how many {} are answered\n",
                     self.call
-                ));
+                );
+                return Err(Refused { outcome: Outcome::RateWait, why });
             }
         };
         tokio::time::sleep(wait).await;
@@ -65,8 +78,15 @@ impl Gate {
         };
         let remaining = most.saturating_sub(arrived.elapsed());
         tokio::time::timeout(remaining, turn).await.map_err(|_| {
-            format!("timed out while waiting to be served with {} parallel requests\n", self.call)
+            let why = format!(
+                "timed out while waiting to be served with {} parallel requests\n",
+                self.call
+            );
+            Refused { outcome: Outcome::ParallelWait, why }
         })?;
+        let waited = arrived.elapsed();
+        self.counters.waited(self.call, waited);
+        self.pace().wait_of(waited);
         Ok(Pass { gate: self, since: Instant::now(), counted: true })
     }
 }
@@ -81,7 +101,11 @@ struct Pass<'a> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.gate.pace().end(self.since.elapsed(), self.counted);
+        {
+            let mut pace = self.gate.pace();
+            pace.end(self.since.elapsed(), self.counted);
+            self.gate.counters.show(self.gate.call, &pace);
+        }
         self.gate.left.notify_waiters();
     }
 }
@@ -92,10 +116,33 @@ pub(super) async fn limited(
     request: Request,
     next: Next,
 ) -> Response {
-    match gate.enter().await {
-        Ok(_pass) => next.run(request).await,
-        Err(why) => (StatusCode::TOO_MANY_REQUESTS, why).into_response(),
-    }
+    let log = gate.pace().limit.log;
+    let path = if log { request.uri().path().to_owned() } else { String::new() };
+    let entered = gate.enter().await;
+    let (outcome, answer) = match entered {
+        Ok(pass) => {
+            if log {
+                tracing::info!(call = gate.call, path, "API call let in by its limit");
+            }
+            let answer = next.run(request).await;
+            drop(pass);
+            let well = !answer.status().is_client_error() && !answer.status().is_server_error();
+            (if well { Outcome::Success } else { Outcome::Fail }, answer)
+        }
+        Err(Refused { outcome, why }) => {
+            if log {
+                tracing::info!(
+                    call = gate.call,
+                    path,
+                    why = why.trim(),
+                    "API call refused by its limit"
+                );
+            }
+            (outcome, (StatusCode::TOO_MANY_REQUESTS, why).into_response())
+        }
+    };
+    gate.counters.processed(gate.call, outcome, answer.status().as_u16());
+    answer
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,14 +164,16 @@ struct Pace {
     running: usize,
     /// How long the last answers took.
     took: VecDeque<Duration>,
+    /// How long the last requests waited.
+    waited: VecDeque<Duration>,
     factor: f64,
 }
 
 impl Pace {
     fn new(limit: Limit, now: Instant) -> Self {
         let tokens = f64::from(limit.burst);
-        let (took, factor) = (VecDeque::new(), 1.0);
-        Self { limit, seen: 0, tokens, filled: now, running: 0, took, factor }
+        let (took, waited, factor) = (VecDeque::new(), VecDeque::new(), 1.0);
+        Self { limit, seen: 0, tokens, filled: now, running: 0, took, waited, factor }
     }
 
     /// A number of the settings, as the speed of answers has changed it.
@@ -155,34 +204,38 @@ impl Pace {
         Asked::After(wait)
     }
 
+    /// How many may be answered at once, if that is limited.
+    fn places(&self) -> Option<usize> {
+        let places = self.limit.parallel?;
+        #[expect(clippy::cast_precision_loss, reason = "few")]
+        let adjusted = self.adjusted(places as f64);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive; what is too large is cut"
+        )]
+        let places = (adjusted as usize).max(self.limit.least_parallel.max(1));
+        Some(self.limit.most_parallel.map_or(places, |most| places.min(most)))
+    }
+
     /// Takes a place among those that are answered at once, if one is free.
     fn begin(&mut self) -> bool {
-        let free = match self.limit.parallel {
-            None => true,
-            Some(places) => {
-                #[expect(clippy::cast_precision_loss, reason = "few")]
-                let adjusted = self.adjusted(places as f64);
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "positive; what is too large is cut"
-                )]
-                let places = (adjusted as usize).max(self.limit.least_parallel.max(1));
-                self.running < self.limit.most_parallel.map_or(places, |most| places.min(most))
-            }
-        };
+        let free = self.places().is_none_or(|places| self.running < places);
         self.running += usize::from(free);
         free
     }
 
+    fn wait_of(&mut self, waited: Duration) {
+        self.waited.push_back(waited);
+        self.waited.drain(..self.waited.len().saturating_sub(self.limit.mean_over.max(1)));
+    }
+
     fn end(&mut self, took: Duration, counted: bool) {
         self.running -= usize::from(counted);
+        self.took.push_back(took);
+        self.took.drain(..self.took.len().saturating_sub(self.limit.mean_over.max(1)));
         if !self.limit.auto_adjust {
             return;
-        }
-        self.took.push_back(took);
-        while self.took.len() > self.limit.mean_over.max(1) {
-            self.took.pop_front();
         }
         let sum: Duration = self.took.iter().sum();
         let mean = sum / u32::try_from(self.took.len()).unwrap_or(1);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::http::header;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
@@ -16,7 +16,8 @@ use futures::stream;
 use serde_json::{Value, json};
 
 use super::monitor::{Listeners, time};
-use super::{Parts, bpf, failed, not_found};
+use super::query::{Pairs, bad_request};
+use super::{Parts, bpf, failed, mount, not_found, status};
 
 /// Maps that are listed, whether the agent owns their entries, and the members of an entry that
 /// are its key. What the programs own may be large and is read only when it is asked for.
@@ -27,6 +28,8 @@ const MAPS: &[(&str, bool, &[&str])] = &[
     (names::CT_TCP6, false, CONNECTION),
     (names::CT_ANY4, false, CONNECTION),
     (names::CT_ANY6, false, CONNECTION),
+    (names::FRAG4, false, DATAGRAM),
+    (names::FRAG6, false, DATAGRAM),
     (names::IPCACHE, true, &["cidr"]),
     (names::LB4_BACKENDS, true, &["id"]),
     (names::LB6_BACKENDS, true, &["id"]),
@@ -36,11 +39,13 @@ const MAPS: &[(&str, bool, &[&str])] = &[
     (names::LB6_SERVICES, true, SERVICE),
     (names::LXC, true, &["ip"]),
     (names::METRICS, false, &["reason", "direction"]),
+    (names::NODE_CONFIG, true, &["setting"]),
     (names::POLICY_MAPS, true, &["endpoint"]),
     (names::POLICY_OPTIONS, true, &["endpoint"]),
 ];
 const CONNECTION: &[&str] =
     &["proto", "direction", "source", "source_port", "destination", "destination_port"];
+const DATAGRAM: &[&str] = &["source", "destination", "id", "proto"];
 const SERVICE: &[&str] = &["ip", "port", "proto", "slot", "scope"];
 const POLICY: &[&str] = &["egress", "identity", "proto", "port", "port_prefix"];
 
@@ -68,8 +73,9 @@ pub(super) async fn list(State(parts): State<Arc<Parts>>) -> Response {
         all.sort();
         all.into_iter().map(show).collect::<Vec<_>>()
     });
+    let filesystem = mount::of(status::bpf_root(&parts));
     match listed.await {
-        Ok(maps) => Json(json!({"maps": maps})).into_response(),
+        Ok(maps) => Json(json!({"maps": maps, "filesystem": filesystem})).into_response(),
         Err(_) => not_found("the maps could not be read".into()),
     }
 }
@@ -86,6 +92,36 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(name): Path<String
                 .into_response()
         }
         Err(answer) => answer,
+    }
+}
+
+/// Forgets what a map of connections holds, or what it holds of an address. Other maps have owners, who would put
+/// everything back.
+pub(super) async fn flush(
+    State(parts): State<Arc<Parts>>,
+    Path(name): Path<String>,
+    Query(query): Query<Pairs>,
+) -> Response {
+    let mut of = None;
+    for (word, value) in &query {
+        match (word.as_str(), value.parse()) {
+            ("address", Ok(address)) => of = Some(address),
+            _ => return bad_request(format!("{word}={value}: only address=ADDRESS may be said")),
+        }
+    }
+    let (datapath, map) = (Arc::clone(&parts.datapath), name.clone());
+    let flushed = tokio::task::spawn_blocking(move || datapath.conntrack().flush(&map, of)).await;
+    match flushed {
+        Ok(Some(Ok(removed))) => {
+            tracing::info!(map = name, address = ?of, removed, "connections forgotten on request");
+            Json(json!({"removed": removed})).into_response()
+        }
+        Ok(Some(Err(error))) => failed(&error),
+        Ok(None) => {
+            let text = format!("{name} is no map of connections: only those can be emptied\n");
+            (StatusCode::FORBIDDEN, text).into_response()
+        }
+        Err(_) => not_found(format!("map {name} could not be read")),
     }
 }
 

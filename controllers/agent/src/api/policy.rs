@@ -27,6 +27,11 @@ pub(super) use explain::{diff, explain};
 const AUDIT: &str = "PolicyAuditMode";
 
 pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
+    Json(shown(&parts))
+}
+
+/// The policies in use, their revision, and those that can't be used.
+pub(super) fn shown(parts: &Parts) -> Value {
     let view = parts.enforcer.view().borrow().clone();
     let text = serde_json::to_string_pretty(&*view.policies).unwrap_or_default();
     let faults: Vec<Value> = view
@@ -34,7 +39,7 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
         .iter()
         .map(|(policy, fault)| json!({"policy": policy, "fault": fault}))
         .collect();
-    Json(json!({"policy": text, "revision": view.revision, "faults": faults}))
+    json!({"policy": text, "revision": view.revision, "faults": faults})
 }
 
 /// The peer selectors in use: who is selected, how many rules' peers use them, and of which policies.

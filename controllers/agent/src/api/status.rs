@@ -15,6 +15,8 @@ use super::{Parts, cluster, policy};
 
 /// How long the API server may take to say its version.
 const ASK: Duration = Duration::from_secs(2);
+/// The BPF file system, where `bpf-root` names no other.
+const BPF_ROOT: &str = "/sys/fs/bpf";
 /// The events' ring, in bytes.
 const RING: u32 = 4 << 20;
 
@@ -52,10 +54,15 @@ pub(super) async fn healthz(
     if asked.brief {
         return Json(json!({"cilium": cilium(&parts)})).into_response();
     }
-    let kubernetes = kubernetes(&parts, asked.require_kubernetes).await;
-    let mut status = whole(&parts);
+    Json(whole(&parts, asked.require_kubernetes).await).into_response()
+}
+
+/// The status of every part; `required`: it is a failure if the API server does not answer.
+pub(super) async fn whole(parts: &Parts, required: bool) -> Value {
+    let kubernetes = kubernetes(parts, required).await;
+    let mut status = own(parts);
     status["kubernetes"] = kubernetes;
-    Json(status).into_response()
+    status
 }
 
 /// The agent's own state: every gate must be open.
@@ -69,7 +76,20 @@ fn cilium(parts: &Parts) -> Value {
     json!({"state": "Failure", "msg": reasons.join("; ")})
 }
 
-fn whole(parts: &Parts) -> Value {
+/// What this program is.
+pub(super) fn version() -> String {
+    format!("{} {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
+}
+
+/// Where the BPF file system is.
+pub(super) fn bpf_root(parts: &Parts) -> &str {
+    match parts.config.string("bpf-root") {
+        "" => BPF_ROOT,
+        root => root,
+    }
+}
+
+fn own(parts: &Parts) -> Value {
     let config = &parts.config;
     let modules: Vec<Value> = parts
         .readiness
@@ -113,6 +133,7 @@ fn whole(parts: &Parts) -> Value {
         "clock-source": {"mode": "ktime", "hertz": 0},
         "identity-range": {"min-identity": 256, "max-identity": 65535},
         "hubble": {"state": "Disabled", "msg": ""},
+        "bpf-maps": maps(parts),
         "encryption": {"mode": "Disabled"},
         "modules": modules,
         "policy": {"revision": parts.enforcer.view().borrow().revision},
@@ -122,6 +143,15 @@ fn whole(parts: &Parts) -> Value {
         status["cluster-mesh"] = cluster::mesh(&clusters.borrow());
     }
     status
+}
+
+/// How many entries the maps have room for.
+fn maps(parts: &Parts) -> Value {
+    let size = |(name, size): (&str, u32)| json!({"name": name, "size": size});
+    let maps: Vec<Value> = parts.datapath.capacities().into_iter().map(size).collect();
+    // The field's 0 says that sizes don't depend on the node's memory.
+    let ratio = parts.config.float("bpf-map-dynamic-size-ratio");
+    json!({"dynamic-size-ratio": ratio, "maps": maps})
 }
 
 /// How the kvstore is.
@@ -169,6 +199,8 @@ fn ipam(parts: &Parts) -> Value {
     for router in &routers {
         allocations.insert(router.to_string(), "router".into());
     }
+    let lent = parts.loans.list().into_iter();
+    allocations.extend(lent.map(|(address, owner)| (address.to_string(), owner.into())));
     let used = |v4: bool| {
         let addresses = allocations.keys().filter(|address| address.contains('.') == v4);
         addresses.cloned().collect::<Vec<String>>()
@@ -235,22 +267,24 @@ fn versions(config: &cilia_runtime::config::Config) -> Vec<&'static str> {
 /// Settings whose values are nobody's business.
 const SECRET: [&str; 3] = ["password", "token", "secret-key"];
 
+/// The value of a setting, unless it is a secret.
+pub(super) fn masked(name: &str, value: String) -> String {
+    let secret = SECRET.iter().any(|part| name.contains(part)) && !value.is_empty();
+    if secret { "[masked]".to_owned() } else { value }
+}
+
 pub(super) async fn config(State(parts): State<Arc<Parts>>) -> Json<Value> {
-    let shown = |name: &str, value: String| {
-        let secret = SECRET.iter().any(|part| name.contains(part)) && !value.is_empty();
-        Value::from(if secret { "[masked]".to_owned() } else { value })
-    };
     let values: Map<String, Value> = parts
         .config
         .iter()
-        .map(|(name, value)| (name.to_owned(), shown(name, value.to_string())))
+        .map(|(name, value)| (name.to_owned(), masked(name, value.to_string()).into()))
         .collect();
     let local = parts.nodes.local();
     let routers = local.iter().flat_map(|node| &node.routers).map(ToString::to_string);
     Json(json!({
         "spec": {"options": policy::options(&parts)},
         "status": {
-            "daemonVersion": format!("{} {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH),
+            "daemonVersion": version(),
             "nodeName": local.as_ref().map(|node| node.name.clone()),
             "routers": routers.collect::<Vec<String>>(),
             "datapathMode": "veth",

@@ -10,6 +10,7 @@ use cilia_identity::Space;
 use cilia_loader::event::{DropEvent, Packet};
 use cilia_loader::{Datapath, Event, MapSizes, NodeConfig, RemoteEndpoint};
 use cilia_runtime::config::{Config, Flags};
+use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::{client_of, eventually};
 use http::{Method, Request};
@@ -19,12 +20,13 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::{Parts, router, serve};
+use super::{Counters, Loans, Parts, router, serve};
 use crate::device::testing::BpfFs;
 use crate::endpoint::testing::{endpoint, registry};
 use crate::endpoint::{EndpointState, LocalEndpoint};
 use crate::events::Bus;
 use crate::identity::{Identities, Management};
+use crate::ipam::Ipam;
 use crate::ipcache::Cache;
 use crate::node::Nodes;
 use crate::policy::{Enforcer, Settings};
@@ -40,6 +42,9 @@ fn parts(bpf: &BpfFs, flags: &[&str], endpoints: Vec<LocalEndpoint>) -> Parts {
     let datapath =
         cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
     let space = Space::new(0, 255).unwrap();
+    let (metrics, ipam) = (Metrics::new("cilium"), Ipam::default());
+    let ranges = ["10.0.0.0/24", "fd00::/120"].map(|range| range.parse().unwrap());
+    ipam.set_ranges(&ranges, &["10.0.0.1".parse().unwrap()]).unwrap();
     Parts {
         config: Arc::new(
             Config::load(Flags::agent(), flags.iter().map(ToString::to_string), []).unwrap(),
@@ -54,7 +59,9 @@ fn parts(bpf: &BpfFs, flags: &[&str], endpoints: Vec<LocalEndpoint>) -> Parts {
         services: Services::default(),
         bus: Bus::default(),
         datapath: Arc::new(Datapath::load(&datapath).unwrap()),
-        metrics: Metrics::new("cilium"),
+        loans: Loans::new(ipam, &Workqueues::register(&metrics)),
+        counters: Counters::register(&metrics),
+        metrics,
         kvstore: None,
         clusters: None,
     }
@@ -98,12 +105,34 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::GET, "/v1/endpoint/8", 404, "no endpoint 8"),
         (Method::GET, "/v1/endpoint/70000", 400, "65535"),
         (Method::GET, "/v1/endpoint/moon:7", 400, "moon"),
-        (Method::PUT, "/v1/endpoint/7", 501, "not built"),
+        (Method::PUT, "/v1/endpoint/7", 501, "made by the CNI plugin"),
+        (Method::PATCH, "/v1/endpoint/7/labels", 501, "kubectl label"),
         (Method::GET, "/v1/endpoint/7/log", 200, r#""state":"regenerating""#),
         (Method::GET, "/v1/endpoint/8/log", 404, "no endpoint 8"),
         (Method::GET, "/v1/endpoint/7/healthz", 200, r#""connected":true"#),
-        (Method::POST, "/v1/ipam", 501, "not built"),
-        (Method::PUT, "/v1/policy", 501, "not built"),
+        (Method::POST, "/v1/ipam?family=ipv4&owner=me", 201, r#""host-addressing":{"#),
+        (Method::POST, "/v1/ipam?family=ipx", 400, "neither ipv4 nor ipv6"),
+        (Method::POST, "/v1/ipam?pool=red", 502, "no pools"),
+        (Method::POST, "/v1/ipam/10.0.0.77", 200, ""),
+        (Method::POST, "/v1/ipam/10.0.0.77", 409, "not-specified"),
+        (Method::POST, "/v1/ipam/10.9.0.1", 500, "10.9.0.1"),
+        (Method::POST, "/v1/ipam/ten", 400, "not an address"),
+        (Method::DELETE, "/v1/ipam/10.0.0.77", 200, ""),
+        (Method::DELETE, "/v1/ipam/10.0.0.77", 404, "given to nobody"),
+        (Method::DELETE, "/v1/ipam/10.0.0.1", 500, "in use by router"),
+        (Method::PUT, "/v1/policy", 501, "kubectl apply"),
+        (Method::GET, "/v1/prefilter", 501, "no program runs at XDP"),
+        (Method::GET, "/v1/debuginfo", 200, r#""kernel-version":""#),
+        (Method::DELETE, "/v1/map/cilium_ct4_global", 200, r#"{"removed":0}"#),
+        (Method::DELETE, "/v1/map/cilium_ct4_global?address=ten", 400, "address=ADDRESS"),
+        (Method::DELETE, "/v1/map/cilium_ipcache_v2", 403, "no map of connections"),
+        (
+            Method::GET,
+            "/v1/map/cilium_node_config",
+            200,
+            r#""setting":"TunnelPort","value":"8472""#,
+        ),
+        (Method::GET, "/v1/map/cilium_ipv4_frag_datagrams", 200, r#""entries":[]"#),
         (Method::DELETE, "/v1/fqdn/cache", 200, ""),
         (Method::GET, "/v1/endpoint/7", 200, r#""health":{"#),
         (Method::GET, "/v1/endpoint/7/labels", 200, r#""security-relevant":["k8s:app=web"]"#),
@@ -146,6 +175,9 @@ async fn answers_have_cilium_s_codes_and_shapes() {
     let status = json_of(&ask(&router, Method::GET, "/v1/healthz").await.1);
     assert_eq!(status["kubernetes"]["state"], "Failure", "{status}");
     assert_eq!(status["ipam"]["allocations"]["10.0.0.2"], "default/web");
+    let lent = status["ipam"]["allocations"].as_object().unwrap().values();
+    assert_eq!(lent.filter(|owner| *owner == "me").count(), 1, "{}", status["ipam"]);
+    assert_eq!(status["bpf-maps"]["maps"][0]["name"], "cilium_lxc", "{}", status["bpf-maps"]);
     let endless = format!("/v1/endpoint/{}", "1".repeat(8000));
     assert_eq!(ask(&router, Method::GET, &endless).await.0, 400);
 }
@@ -174,7 +206,8 @@ async fn only_what_is_named_is_allowed() {
 async fn who_asks_too_often_is_refused() {
     let bpf = BpfFs::mount();
     let limit = "endpoint-get=rate-limit:1/h,rate-burst:2,skip-initial:0,auto-adjust:false,max-wait-duration:10ms";
-    let router = router(parts(&bpf, &["--api-rate-limit", limit], vec![endpoint(7, "c1", "web")]));
+    let parts = parts(&bpf, &["--api-rate-limit", limit], vec![endpoint(7, "c1", "web")]);
+    let router = router(parts.clone());
     // The gate is one for everything below an endpoint.
     let cases = [
         ("/v1/endpoint/7", 200),
@@ -189,6 +222,20 @@ async fn who_asks_too_often_is_refused() {
         assert_eq!(got.0, status, "{path}: {}", got.1);
         assert_eq!(status == 429, got.1.contains("would have to wait"), "{path}: {}", got.1);
     }
+    let told = parts.metrics.render();
+    for line in [
+        r#"cilium_api_limiter_processed_requests_total{api_call="endpoint-get",outcome="success",return_code="200"} 2"#,
+        r#"cilium_api_limiter_processed_requests_total{api_call="endpoint-get",outcome="fail-limit-wait",return_code="429"} 2"#,
+        r#"cilium_api_limiter_processed_requests_total{api_call="endpoint-list",outcome="success",return_code="200"} 1"#,
+        r#"cilium_api_limiter_rate_limit{api_call="endpoint-get",value="burst"} 2.0"#,
+        r#"cilium_api_limiter_requests_in_flight{api_call="endpoint-get",value="in-flight"} 0.0"#,
+        r#"cilium_api_limiter_adjustment_factor{api_call="endpoint-get"} 1.0"#,
+        r#"cilium_api_limiter_wait_duration_seconds{api_call="endpoint-get",value="max"} 0.01"#,
+        r#"cilium_api_limiter_processing_duration_seconds{api_call="endpoint-get",value="estimated"} 0.2"#,
+    ] {
+        assert!(told.lines().any(|told| told == line), "{line}\n--\n{told}");
+    }
+    assert!(!told.contains("wait_history"), "it is off by default");
 }
 
 fn dropped(endpoint: u16) -> Event {

@@ -120,6 +120,7 @@ impl Agent {
             node_selectors: nodes_apart,
             ..cilia_policy::Config::default()
         };
+        let metrics = Metrics::new("cilium");
         let parts = api::Parts {
             config: Arc::new(Config::load(Flags::agent(), [], []).unwrap()),
             readiness: readiness.clone(),
@@ -132,7 +133,9 @@ impl Agent {
             services: Services::default(),
             bus: Bus::default(),
             datapath: Arc::clone(&datapath),
-            metrics: Metrics::new("cilium"),
+            loans: api::Loans::new(Ipam::default(), &Workqueues::register(&metrics)),
+            counters: api::Counters::register(&metrics),
+            metrics,
             kvstore: None,
             clusters: None,
         };

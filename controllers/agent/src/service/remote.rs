@@ -67,6 +67,13 @@ impl Remotes {
         }
     }
 
+    /// Whether a backend of a service is in another cluster.
+    pub(super) fn has(&self, key: &Key, (ip, port, proto): super::table::Place) -> bool {
+        let all = self.0.get(key).into_iter().flat_map(BTreeMap::values).flatten();
+        all.into_iter()
+            .any(|(address, target)| (*address, target.port, target.proto) == (ip, port, proto))
+    }
+
     /// The places of a service's port in other clusters.
     pub(super) fn behind<'a>(
         &'a self,

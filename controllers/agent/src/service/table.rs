@@ -55,6 +55,8 @@ pub struct ServiceView {
     pub backends: Vec<Place>,
     /// Backends that only finish theirs.
     pub ending: Vec<Place>,
+    /// They are the ones that the service prefers by where they are.
+    pub preferred: bool,
 }
 
 impl Table {
@@ -156,7 +158,14 @@ impl Table {
         let view = |(frontend, service, backends, ending): (Place, Key, Vec<Place>, Vec<Place>)| {
             let id =
                 self.frontends.known(frontend).and_then(|number| u16::try_from(number).ok())?;
-            Some(ServiceView { id, service, frontend, backends, ending })
+            let prefer = self.services.get(&service).and_then(|service| service.global);
+            let remote = backends.first().is_some_and(|one| self.remotes.has(&service, *one));
+            let preferred = match prefer {
+                Some(Prefer::Local) => !remote && !backends.is_empty(),
+                Some(Prefer::Remote) => remote,
+                Some(Prefer::Any) | None => false,
+            };
+            Some(ServiceView { id, service, frontend, backends, ending, preferred })
         };
         let mut views: Vec<ServiceView> = self.resolve().into_iter().filter_map(view).collect();
         views.sort_by_key(|view| view.id);

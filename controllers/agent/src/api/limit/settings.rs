@@ -6,6 +6,8 @@ use std::time::Duration;
 use cilia_runtime::config::{Config, Error, duration};
 
 const FLAG: &str = "api-rate-limit";
+/// The call that nothing here makes: the plugin's way of making endpoints is not limited.
+const CREATE: &str = "endpoint-create";
 
 /// What limits a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +34,8 @@ pub(in super::super) struct Limit {
     pub(super) delayed_adjustment: f64,
     /// Limits grow and shrink by this factor at most.
     pub(super) most_adjustment: f64,
+    /// Whether each request is logged.
+    pub(super) log: bool,
 }
 
 impl Default for Limit {
@@ -50,6 +54,7 @@ impl Default for Limit {
             mean_over: 10,
             delayed_adjustment: 0.5,
             most_adjustment: 100.0,
+            log: false,
         }
     }
 }
@@ -62,7 +67,7 @@ pub(in super::super) fn call_of(operation: &str) -> Option<&'static str> {
     match operation {
         "GetEndpoint" => Some("endpoint-list"),
         "DeleteEndpoint" | "DeleteEndpointID" => Some("endpoint-delete"),
-        "PutEndpointID" => Some("endpoint-create"),
+        "PutEndpointID" => Some(CREATE),
         _ if operation.starts_with("GetEndpointID") => Some("endpoint-get"),
         _ if operation.starts_with("PatchEndpointID") => Some("endpoint-patch"),
         _ => None,
@@ -76,7 +81,7 @@ fn defaults() -> Limits {
     let few = Limit { parallel: Some(4), least_parallel: 2, skip_initial: 4, ..base };
     Limits::from([
         (
-            "endpoint-create",
+            CREATE,
             Limit { rate: Some(0.5), longest_wait: seconds(60), estimated: seconds(2), ..few },
         ),
         (
@@ -114,9 +119,17 @@ pub(in super::super) fn limits(config: &Config) -> Result<Limits, Error> {
     read(config.string(FLAG)).map_err(|why| config.reject(FLAG, why))
 }
 
-/// Whether the configuration asks for limits that can be; an error names what it can't mean.
+/// Whether the configuration asks for limits that can be; an error names what it can't mean. What it limits without
+/// effect is logged.
 pub fn check(config: &Config) -> Result<(), Error> {
-    limits(config).map(drop)
+    limits(config)?;
+    // What can't be read was an error already.
+    if calls(config.string(FLAG)).is_ok_and(|calls| calls.contains_key(CREATE)) {
+        tracing::warn!(
+            "{FLAG}: {CREATE} has no effect: endpoints are made by the CNI plugin, whose requests are not limited"
+        );
+    }
+    Ok(())
 }
 
 fn read(text: &str) -> Result<Limits, String> {
@@ -181,8 +194,7 @@ fn set(limit: &mut Limit, key: &str, value: &str) -> Option<()> {
         "mean-over" => limit.mean_over = value.parse().ok()?,
         "delayed-adjustment-factor" => limit.delayed_adjustment = positive()?,
         "max-adjustment-factor" => limit.most_adjustment = positive()?,
-        // The answer 429 says all that a line in the log could.
-        "log" => _ = value.parse::<bool>().ok()?,
+        "log" => limit.log = value.parse().ok()?,
         _ => return None,
     }
     Some(())
@@ -213,6 +225,7 @@ mod tests {
         assert_eq!((get.rate, get.burst, get.parallel), (Some(10.0 / 60.0), 2, Some(4)));
         assert_eq!(changed["endpoint-list"].longest_wait, Duration::from_secs(5));
         assert_eq!(changed["endpoint-patch"], defaults()["endpoint-patch"]);
+        assert!(read("endpoint-get=log:true").expect("a log")["endpoint-get"].log);
         let json = r#"{"endpoint-get": "rate-limit:10/m,rate-burst:2", "endpoint-list": "max-wait-duration:5s"}"#;
         assert_eq!(read(json), Ok(changed));
         for wrong in [

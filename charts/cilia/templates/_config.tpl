@@ -189,6 +189,7 @@ enable-host-firewall: true
 {{- with $v.policyCIDRMatchMode }}
 policy-cidr-match-mode: {{ (kindIs "string" .) | ternary . (join " " .) | quote }}
 {{- end }}
+enable-sctp: {{ $v.sctp.enabled }}
 # CNI
 custom-cni-conf: {{ $v.cni.customConf }}
 {{- if and $v.cni.install (not $v.cni.customConf) }}

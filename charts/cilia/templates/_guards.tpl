@@ -53,15 +53,16 @@ unencrypted, unprotected or unserved is refused; whatever else isn't built yet i
 {{- fail (printf "%s: true %s; remove it or set it to false" . $notBuilt) }}
 {{- end }}
 {{- end }}
-{{- range list "cni.chainingMode" "cni.chainingTarget" "cni.configMap" "daemon.allowedConfigOverrides" }}
+{{- range list "cni.chainingMode" "cni.chainingTarget" "cni.configMap" }}
 {{- $value := include "cilia.value" (dict "values" $v "path" .) }}
 {{- if not (has $value (list "" "\"\"" "null" "\"none\"")) }}
 {{- fail (printf "%s: %s %s; remove it" . $value $notBuilt) }}
 {{- end }}
 {{- end }}
-{{- $sources := dig "configSources" "" $v.daemon | default "config-map:cilium-config" }}
-{{- if ne $sources "config-map:cilium-config" }}
-{{- fail (printf "daemon.configSources: %q %s; allowed: config-map:cilium-config" $sources $notBuilt) }}
+{{- range splitList "," ($v.daemon.configSources | default "config-map:cilium-config") }}
+{{- if not (regexMatch "^(config-map:.+|(cilium-node-config|node)(:.*)?)$" .) }}
+{{- fail (printf "daemon.configSources: %q is no source; allowed: config-map:[NAMESPACE/]NAME, cilium-node-config:[NAMESPACE][/NAME], node:[NAME]" .) }}
+{{- end }}
 {{- end }}
 {{- if and $v.prometheus.serviceMonitor.enabled (not $v.prometheus.serviceMonitor.trustCRDsExist)
     (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}

@@ -4,6 +4,7 @@ mod config;
 mod objects;
 mod rights;
 mod secrets;
+mod sources;
 mod workloads;
 
 use std::collections::BTreeMap;

@@ -69,9 +69,11 @@
     {{- include "cilia.agent.securityContext" (dict "root" . "capabilities" $v.securityContext.capabilities.ciliumAgent) | trim | nindent 4 }}
   terminationMessagePolicy: FallbackToLogsOnError
   volumeMounts:
+    {{- if include "cilia.agent.mountedConfig" . }}
     - name: cilium-config-path
       mountPath: /tmp/cilium/config-map
       readOnly: true
+    {{- end }}
     - name: clustermesh-secrets
       mountPath: /var/lib/cilium/clustermesh
       readOnly: true

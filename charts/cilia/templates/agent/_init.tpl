@@ -4,6 +4,9 @@ those that need a program on the host bring busybox along, so nothing is expecte
 */}}
 {{- define "cilia.agent.initContainers" -}}
 {{- $v := .Values -}}
+{{- if not (include "cilia.agent.mountedConfig" .) }}
+{{ include "cilia.agent.configContainer" . | trim }}
+{{- end }}
 {{- if $v.sysctlfix.enabled }}
 {{ include "cilia.agent.onHost" (dict "root" . "name" "apply-sysctl-overwrites"
     "capabilities" $v.securityContext.capabilities.applySysctlOverwrites "script" (include "cilia.agent.sysctls" .)) }}
@@ -64,6 +67,81 @@ those that need a program on the host bring busybox along, so nothing is expecte
     - name: cni-path
       mountPath: /host/opt/cni/bin
 {{- end }}
+{{- end }}
+
+{{/*
+The ConfigMap that the agent's settings are mounted from; nothing if they are put together from several sources.
+*/}}
+{{- define "cilia.agent.mountedConfig" -}}
+{{- $sources := .Values.daemon.configSources | default "" }}
+{{- if and (hasPrefix "config-map:" $sources) (not (contains "," $sources)) (not (contains "/" $sources)) }}
+{{- trimPrefix "config-map:" $sources }}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMaps of the agent's namespace that have settings, as a list in YAML. */}}
+{{- define "cilia.agent.configMaps" -}}
+{{- $names := list "cilium-config" }}
+{{- range splitList "," (.Values.daemon.configSources | default "") }}
+{{- if and (hasPrefix "config-map:" .) (not (contains "/" .)) }}
+{{- $names = append $names (trimPrefix "config-map:" .) }}
+{{- end }}
+{{- end }}
+{{- uniq $names | toYaml }}
+{{- end }}
+
+{{/* Puts the settings together: those of the ConfigMap, and over them what CiliumNodeConfigs say of the node. */}}
+{{- define "cilia.agent.configContainer" -}}
+{{- $v := .Values -}}
+- name: config
+  {{- include "cilia.agent.initImage" . | nindent 2 }}
+  command:
+    - /usr/bin/cilia
+    - build-config
+    {{- with $v.daemon.configSources }}
+    - --source={{ . }}
+    {{- end }}
+    {{- with $v.daemon.allowedConfigOverrides }}
+    - --allow-config-keys={{ . }}
+    {{- end }}
+    {{- with $v.daemon.blockedConfigOverrides }}
+    - --deny-config-keys={{ . }}
+    {{- end }}
+    {{- with $v.kubeConfigPath }}
+    - --k8s-kubeconfig-path={{ . }}
+    {{- end }}
+  env:
+    - name: K8S_NODE_NAME
+      valueFrom:
+        fieldRef:
+          apiVersion: v1
+          fieldPath: spec.nodeName
+    - name: CILIUM_K8S_NAMESPACE
+      valueFrom:
+        fieldRef:
+          apiVersion: v1
+          fieldPath: metadata.namespace
+    {{- include "cilia.apiServerEnv" . | trim | nindent 4 }}
+    {{- with $v.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $v.initResources }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- include "cilia.agent.securityContext" (dict "root" . "capabilities" list) | trim | nindent 4 }}
+  volumeMounts:
+    - name: tmp
+      mountPath: /tmp
+    {{- with $v.kubeConfigPath }}
+    - name: kube-config
+      mountPath: {{ . }}
+      readOnly: true
+    {{- end }}
+    {{- with $v.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{- define "cilia.agent.initImage" -}}

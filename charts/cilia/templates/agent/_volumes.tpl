@@ -2,9 +2,11 @@
 {{- $v := .Values -}}
 - name: tmp
   {{- toYaml ($v.tmpVolume | default (dict "emptyDir" dict)) | nindent 2 }}
+{{- with include "cilia.agent.mountedConfig" . | trim }}
 - name: cilium-config-path
   configMap:
-    name: cilium-config
+    name: {{ . }}
+{{- end }}
 {{ include "cilia.clusterVolume" . }}
 {{ include "cilia.etcdVolumes" . | trim }}
 {{ include "cilia.hostPath" (list "cilium-run" $v.daemon.runPath "DirectoryOrCreate") }}

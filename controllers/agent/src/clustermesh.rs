@@ -27,6 +27,8 @@ pub struct Settings {
     mesh: MeshSettings,
     /// How long the maps wait for other clusters at the start.
     sync_timeout: Duration,
+    /// Quorum errors in a row that are not yet a failure.
+    tolerated: u64,
 }
 
 impl Settings {
@@ -50,6 +52,7 @@ impl Settings {
                 qps: QPS,
             },
             sync_timeout: flags.duration("clustermesh-sync-timeout"),
+            tolerated: flags.uint("kvstore-max-consecutive-quorum-errors"),
         })
     }
 }
@@ -78,6 +81,7 @@ impl Clustermesh {
     /// The other clusters, and what they say.
     pub fn new(settings: &Settings) -> (Self, mpsc::Receiver<News>) {
         let (mesh, news) = Mesh::new(settings.mesh.clone());
+        mesh.tolerate(settings.tolerated);
         (Self { mesh, sync_timeout: settings.sync_timeout }, news)
     }
 

@@ -1,45 +1,42 @@
 //! Chooses the member of etcd that is asked, and asks another when it fails.
 //!
-//! One connection to each member, made when it is needed, with the TLS files as they are then.
-//! Every request may be sent twice: all that Cilia writes is the same when it is written again.
+//! Which members there are is read again when one has failed: `etcd.config` may name others by then, or
+//! may not have been there yet. Every request may be sent twice: all that Cilia writes is the same when
+//! it is written again.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::Stream;
 use http::uri::PathAndQuery;
 use prost::Message;
-use rand::seq::SliceRandom as _;
 use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::Error;
+use crate::members::{At, Members};
 use crate::messages::{AuthenticateRequest, AuthenticateResponse};
-use crate::options::{Endpoints, Options};
+use crate::options::{Endpoints, Options, Source};
 
 /// How long one member has for an answer. etcd itself gives up a write after seven seconds.
 const ANSWER: Duration = Duration::from_secs(8);
-const CONNECT: Duration = Duration::from_secs(3);
 /// Pause after a round in which no member answered.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Rounds over all members before a request fails.
 const ROUNDS: usize = 3;
-/// The longest answer: a page of a list, or a fragment of events.
-const LONGEST: usize = 64 << 20;
 
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
 /// Connections to the members of one etcd.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    endpoints: Endpoints,
+    source: Source,
     keep_alive: (Duration, Duration),
-    members: Vec<Member>,
-    current: AtomicUsize,
+    /// As the source said when it was read last; nothing before it could be.
+    members: Mutex<Option<Arc<Members>>>,
     /// The id of the etcd cluster that answered last; 0 for none yet.
     cluster: AtomicU64,
     /// The highest revision that any answer told.
@@ -49,33 +46,53 @@ pub(crate) struct Connection {
     token: Mutex<Option<MetadataValue<Ascii>>>,
 }
 
-#[derive(Debug)]
-struct Member {
-    url: String,
-    channel: Mutex<Option<Channel>>,
-}
-
 impl Connection {
-    /// To the members that the options name, in random order; nothing is sent yet.
+    /// To the members that the options name; nothing is sent yet. A file that is not there may come.
     pub(crate) fn new(options: &Options) -> Result<Self, Error> {
-        let mut endpoints = Endpoints::read(&options.source)?;
-        endpoints.endpoints.shuffle(&mut rand::rng());
-        let member = |url: &String| Member { url: url.clone(), channel: Mutex::default() };
-        Ok(Self {
-            members: endpoints.endpoints.iter().map(member).collect(),
-            endpoints,
+        let connection = Self {
+            source: options.source.clone(),
             keep_alive: options.keep_alive,
-            current: AtomicUsize::new(0),
+            members: Mutex::default(),
             cluster: AtomicU64::new(0),
             revision: AtomicI64::new(0),
             rewinds: watch::Sender::new(0),
             token: Mutex::default(),
-        })
+        };
+        match connection.members() {
+            Err(error) if !options.source.is_absent() => Err(error),
+            _ => Ok(connection),
+        }
     }
 
-    /// The members' URLs, in the order in which they are asked.
-    pub(crate) fn urls(&self) -> impl Iterator<Item = &str> {
-        self.members.iter().map(|member| member.url.as_str())
+    /// The members as they are known.
+    pub(crate) fn members(&self) -> Result<Arc<Members>, Error> {
+        let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(members) = &*known {
+            return Ok(Arc::clone(members));
+        }
+        let members = Members::new(Endpoints::read(&self.source)?, self.keep_alive);
+        Ok(Arc::clone(known.insert(Arc::new(members))))
+    }
+
+    /// Reads again which members there are. What cannot be read changes nothing.
+    pub(crate) fn refresh(&self) {
+        let Ok(endpoints) = Endpoints::read(&self.source) else { return };
+        let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_some_and(|members| members.endpoints == endpoints) {
+            return;
+        }
+        if known.is_some() {
+            tracing::info!(endpoints = ?endpoints.endpoints, "etcd.config names other members");
+        }
+        *known = Some(Arc::new(Members::new(endpoints, self.keep_alive)));
+        drop(known);
+        self.forget_token();
+    }
+
+    /// A member gave no answer: another is asked.
+    pub(crate) fn failed(&self, member: &At) {
+        member.failed();
+        self.refresh();
     }
 
     /// The id of the etcd cluster that answered last; 0 for none yet.
@@ -133,16 +150,16 @@ impl Connection {
             if round > 0 {
                 tokio::time::sleep(PAUSE * u32::try_from(round).unwrap_or(1)).await;
             }
-            for _ in 0..self.members.len() {
-                let index = self.current.load(Ordering::Relaxed) % self.members.len();
-                match self.unary(index, method, request.clone()).await {
+            for _ in 0..self.members()?.count() {
+                let member = self.members()?.current();
+                match self.ask_member(&member, method, request.clone()).await {
                     Ok(answer) => return Ok(answer),
                     Err(status) if status.code() == Code::Unauthenticated && round == 0 => {
                         last = status;
                         self.forget_token();
                     }
                     Err(status) if elsewhere(&status) => {
-                        self.failed(index);
+                        self.failed(&member);
                         last = status;
                     }
                     // Somebody has changed users or roles meanwhile.
@@ -157,7 +174,8 @@ impl Connection {
         Err(Error::rpc(operation, object, &last))
     }
 
-    /// Asks this member and no other.
+    /// Asks the member of this place in the order of [`Members::all`].
+    #[cfg(feature = "testing")]
     pub(crate) async fn unary<Q, R>(
         &self,
         index: usize,
@@ -168,18 +186,35 @@ impl Connection {
         Q: Message + 'static,
         R: Message + Default + 'static,
     {
+        let members = self.members().map_err(|error| Status::unavailable(error.to_string()))?;
+        let member = members.all().nth(index);
+        let member = member.ok_or_else(|| Status::unavailable("there is no such member"))?;
+        self.ask_member(&member, method, request).await
+    }
+
+    /// Asks this member and no other.
+    pub(crate) async fn ask_member<Q, R>(
+        &self,
+        member: &At,
+        method: &'static str,
+        request: Q,
+    ) -> Result<R, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
         let asked = async {
-            let mut grpc = self.grpc(index)?;
-            let request = self.request(index, request).await?;
+            let mut grpc = member.grpc()?;
+            let request = self.request(member, request).await?;
             grpc.ready().await.map_err(unready)?;
             let path = PathAndQuery::from_static(method);
             let answer = grpc.unary(request, path, ProstCodec::<Q, R>::default()).await?;
             Ok(answer.into_inner())
         };
         if let Ok(answer) = tokio::time::timeout(ANSWER, asked).await {
-            return answer.map_err(|status| self.explain(index, status));
+            return answer.map_err(|status| member.explain(status));
         }
-        self.failed(index);
+        self.failed(member);
         Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWER.as_secs())))
     }
 
@@ -188,15 +223,16 @@ impl Connection {
         &self,
         method: &'static str,
         requests: impl Stream<Item = Q> + Send + 'static,
-    ) -> Result<(usize, Streaming<R>), Status>
+    ) -> Result<(At, Streaming<R>), Status>
     where
         Q: Message + 'static,
         R: Message + Default + 'static,
     {
-        let index = self.current.load(Ordering::Relaxed) % self.members.len();
+        let members = self.members().map_err(|error| Status::unavailable(error.to_string()))?;
+        let member = members.current();
         let opened = async {
-            let mut grpc = self.grpc(index)?;
-            let request = self.request(index, requests).await?;
+            let mut grpc = member.grpc()?;
+            let request = self.request(&member, requests).await?;
             grpc.ready().await.map_err(unready)?;
             let path = PathAndQuery::from_static(method);
             let answer = grpc.streaming(request, path, ProstCodec::<Q, R>::default()).await?;
@@ -207,110 +243,40 @@ impl Connection {
             Err(_) => Err(Status::deadline_exceeded("the stream was not opened in time")),
         };
         match opened {
-            Ok(stream) => Ok((index, stream)),
+            Ok(stream) => Ok((member, stream)),
             Err(status) => {
-                let status = self.explain(index, status);
+                let status = member.explain(status);
                 if status.code() == Code::Unauthenticated {
                     self.forget_token();
                 } else {
-                    self.failed(index);
+                    self.failed(&member);
                 }
                 Err(status)
             }
         }
     }
 
-    /// Says which member it was whose certificate nobody vouches for, and by which file.
-    fn explain(&self, index: usize, status: Status) -> Status {
-        let mut text = status.message().to_owned();
-        let mut cause = std::error::Error::source(&status);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        match &self.endpoints.trusted_ca_file {
-            Some(path) if text.contains("certificate") => {
-                let url = &self.members[index].url;
-                let path = path.display();
-                Status::new(status.code(), format!("{url}: {text} (trusted-ca-file {path})"))
-            }
-            _ => status,
-        }
-    }
-
-    /// A member gave no answer: the next one is asked, and this one over a new connection.
-    pub(crate) fn failed(&self, index: usize) {
-        *self.members[index].channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let next = (index + 1) % self.members.len();
-        let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    fn grpc(&self, index: usize) -> Result<tonic::client::Grpc<Channel>, Status> {
-        let member = &self.members[index];
-        let mut channel = member.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = match &*channel {
-            Some(channel) => channel.clone(),
-            None => channel.insert(self.connect(&member.url)?).clone(),
-        };
-        Ok(tonic::client::Grpc::new(channel).max_decoding_message_size(LONGEST))
-    }
-
-    fn connect(&self, url: &str) -> Result<Channel, Status> {
-        let bad = |reason: String| Status::unavailable(format!("{url}: {reason}"));
-        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|e| bad(e.to_string()))?;
-        let mut endpoint = endpoint
-            .connect_timeout(CONNECT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(self.keep_alive.0)
-            .keep_alive_timeout(self.keep_alive.1)
-            .keep_alive_while_idle(true);
-        if url.starts_with("https://") {
-            let tls = self.tls().map_err(|error| bad(error.to_string()))?;
-            endpoint = endpoint.tls_config(tls).map_err(|error| bad(error.to_string()))?;
-        }
-        Ok(endpoint.connect_lazy())
-    }
-
-    fn tls(&self) -> Result<ClientTlsConfig, Error> {
-        let read = |path: &std::path::PathBuf| {
-            std::fs::read(path)
-                .map_err(|error| Error::File { path: path.clone(), reason: error.to_string() })
-        };
-        let mut tls = ClientTlsConfig::new();
-        if let Some(path) = &self.endpoints.trusted_ca_file {
-            tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
-        }
-        if let (Some(certificate), Some(key)) =
-            (&self.endpoints.cert_file, &self.endpoints.key_file)
-        {
-            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
-        }
-        Ok(tls)
-    }
-
     /// With what every request carries: no answers of a member without a leader, and who asks.
-    async fn request<T>(&self, index: usize, message: T) -> Result<Request<T>, Status> {
+    async fn request<T>(&self, member: &At, message: T) -> Result<Request<T>, Status> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-        if let Some(token) = self.token(index).await? {
+        if let Some(token) = self.token(member).await? {
             request.metadata_mut().insert("token", token);
         }
         Ok(request)
     }
 
-    async fn token(&self, index: usize) -> Result<Option<MetadataValue<Ascii>>, Status> {
-        if self.endpoints.username.is_empty() {
+    async fn token(&self, member: &At) -> Result<Option<MetadataValue<Ascii>>, Status> {
+        let Endpoints { username, password, .. } = &member.members.endpoints;
+        if username.is_empty() {
             return Ok(None);
         }
         let known = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if known.is_some() {
             return Ok(known);
         }
-        let request = AuthenticateRequest {
-            name: self.endpoints.username.clone(),
-            password: self.endpoints.password.clone(),
-        };
-        let mut grpc = self.grpc(index)?;
+        let request = AuthenticateRequest { name: username.clone(), password: password.clone() };
+        let mut grpc = member.grpc()?;
         grpc.ready().await.map_err(unready)?;
         let codec = ProstCodec::<AuthenticateRequest, AuthenticateResponse>::default();
         let path = PathAndQuery::from_static(AUTHENTICATE);

@@ -162,7 +162,7 @@ impl Leases {
             if let Ok(Some(answer)) = answers.message().await {
                 return Some(answer.ttl > 0);
             }
-            self.connection.failed(member);
+            self.connection.failed(&member);
             None
         };
         tokio::time::timeout(ANSWER, asked).await.ok().flatten()

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+mod certificate;
 mod client;
 mod connection;
 mod error;
@@ -14,6 +15,7 @@ pub mod gc;
 pub mod keys;
 mod lease;
 mod lock;
+mod members;
 pub mod mesh;
 mod messages;
 mod metrics;

@@ -5,10 +5,12 @@
 
 mod cluster;
 mod import;
+mod pulse;
 mod shown;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ use crate::value::{ClusterService, IpIdentityPair, Node};
 const LOOK: Duration = Duration::from_secs(2);
 /// Batches that wait for their reader.
 const BATCHES: usize = 64;
+/// Quorum errors in a row that are not yet a failure, where no flag says otherwise.
+const TOLERATED: u64 = 2;
 
 /// What a reader wants to know of other clusters.
 #[derive(Debug, Clone)]
@@ -125,6 +129,8 @@ struct Shared {
     /// The directory was looked at.
     looked: watch::Sender<bool>,
     metrics: OnceLock<SyncMetrics>,
+    /// Quorum errors in a row that are not yet a failure.
+    tolerated: AtomicU64,
 }
 
 impl Mesh {
@@ -138,6 +144,7 @@ impl Mesh {
             ids: Mutex::default(),
             looked: watch::Sender::new(false),
             metrics: OnceLock::new(),
+            tolerated: AtomicU64::new(TOLERATED),
         }));
         (mesh, receiver)
     }
@@ -146,6 +153,15 @@ impl Mesh {
     pub fn count_in(&self, metrics: SyncMetrics) {
         // The first ones stay.
         let _ = self.0.metrics.set(metrics);
+    }
+
+    /// Takes this for `kvstore-max-consecutive-quorum-errors`.
+    pub fn tolerate(&self, errors: u64) {
+        self.0.tolerated.store(errors, Ordering::Relaxed);
+    }
+
+    fn tolerated(&self) -> u64 {
+        self.0.tolerated.load(Ordering::Relaxed)
     }
 
     /// Every cluster by its name.

@@ -52,6 +52,13 @@ pub enum Source {
     File(PathBuf),
 }
 
+impl Source {
+    /// Whether it is a file that is not there (yet).
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::File(path) if matches!(path.try_exists(), Ok(false)))
+    }
+}
+
 impl Options {
     /// Reads `kvstore-opt`.
     pub fn parse(options: &BTreeMap<String, String>) -> Result<Self, Error> {
@@ -111,7 +118,7 @@ impl Options {
     /// Returns once the file that should name the endpoints is there.
     pub async fn wait_for_file(&self) {
         let Source::File(path) = &self.source else { return };
-        while let Ok(false) = path.try_exists() {
+        while self.source.is_absent() {
             let path = path.display();
             tracing::warn!(%path, "etcd.config: no such file yet, looking again in 5 s");
             tokio::time::sleep(FILE_RETRY).await;

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::keys;
+use crate::members::Members;
 use crate::messages::{StatusRequest, StatusResponse};
 
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
@@ -42,6 +43,8 @@ struct Member {
 #[derive(Debug, Clone)]
 pub struct Watchdog {
     client: Client,
+    /// The path of its own that it locks.
+    path: String,
     /// Quorum errors in a row that are not yet a failure.
     tolerated: u64,
     health: watch::Sender<Health>,
@@ -50,7 +53,8 @@ pub struct Watchdog {
 impl Watchdog {
     /// For this client, with `kvstore-max-consecutive-quorum-errors`.
     pub fn new(client: Client, tolerated: u64) -> Self {
-        Self { client, tolerated, health: watch::Sender::default() }
+        let path = format!("{}/{:x}", keys::INIT_LOCK, rand::random::<u64>());
+        Self { client, path, tolerated, health: watch::Sender::default() }
     }
 
     /// How the kvstore is.
@@ -93,26 +97,25 @@ impl Watchdog {
     }
 
     async fn look(&self) -> (Result<(), String>, Vec<Member>) {
-        let quorum = async {
-            let path = format!("{}/{:x}", keys::INIT_LOCK, rand::random::<u64>());
-            let lock = self.client.lock(&path).await.map_err(|error| error.to_string())?;
-            lock.unlock().await.map_err(|error| error.to_string())
-        };
+        self.client.0.connection.refresh();
+        let quorum =
+            async { self.client.prove_quorum(&self.path).await.map_err(|error| error.to_string()) };
         let timed_out = Err(format!(
             "timeout while waiting for initial connection: no lock within {} s",
             CHECK.as_secs()
         ));
         let quorum = tokio::time::timeout(CHECK, quorum).await.unwrap_or(timed_out);
         let connection = &self.client.0.connection;
-        let asked = connection.urls().enumerate().map(|(index, url)| async move {
+        let members = connection.members().ok();
+        let asked = members.iter().flat_map(Members::all).map(|member| async move {
             let answer =
-                connection.unary::<_, StatusResponse>(index, STATUS, StatusRequest {}).await;
+                connection.ask_member::<_, StatusResponse>(&member, STATUS, StatusRequest {}).await;
             let answer = answer.map_err(|status| status.message().to_owned());
             let leads = |status: &StatusResponse| {
                 status.header.as_ref().is_some_and(|header| header.member_id == status.leader)
             };
             Member {
-                url: url.to_owned(),
+                url: member.url().to_owned(),
                 answer: answer.map(|status| (status.version.clone(), leads(&status))),
             }
         });
@@ -128,6 +131,12 @@ fn judge(
     (leases, lock_leases): (usize, usize),
 ) -> Health {
     let answering = members.iter().filter(|member| member.answer.is_ok()).count();
+    if let Err(error) = quorum
+        && members.is_empty()
+    {
+        // There is no file that says who they are.
+        return Health { ok: false, message: error.clone() };
+    }
     if let Err(error) = quorum
         && errors > tolerated
     {
@@ -185,6 +194,7 @@ mod tests {
             ),
             (none.clone(), 1, &up[..], true, "has-quorum=no leader, consecutive-errors=1"),
             (none.clone(), 3, &up[..], false, "quorum check failed 3 times in a row: no leader"),
+            (none.clone(), 1, &[], false, "no leader"),
             (none, 2, &down[..], false, "not able to connect to any etcd endpoints"),
         ] {
             let health = judge(&quorum, errors, 2, members, (1, 2));

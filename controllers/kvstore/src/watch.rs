@@ -236,7 +236,7 @@ impl Follower {
                     continue;
                 }
                 () = tokio::time::sleep(ANSWER), if !created => {
-                    connection.failed(member);
+                    connection.failed(&member);
                     return End::Broken("the watch was not begun in time".into());
                 }
                 Ok(()) = rewinds.changed() => return End::Rewound,
@@ -246,7 +246,7 @@ impl Follower {
                 Ok(Some(answer)) => answer,
                 Ok(None) => return End::Broken("the member ended the watch".into()),
                 Err(status) => {
-                    connection.failed(member);
+                    connection.failed(&member);
                     return End::Broken(status.message().into());
                 }
             };
@@ -256,7 +256,7 @@ impl Follower {
                 return if answer.compact_revision > 0 {
                     End::Relist
                 } else {
-                    connection.failed(member);
+                    connection.failed(&member);
                     End::Broken(answer.cancel_reason)
                 };
             }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::import::{Import, Kind};
+use super::pulse::Pulse;
 use super::{Change, Counts, Mesh};
 use crate::client::{Client, Settings as ClientSettings};
 use crate::keys::{self, Layout};
@@ -20,8 +21,6 @@ use crate::watch::{Event, Watch};
 /// How long the cluster may take to say who it is.
 const CONFIG: Duration = Duration::from_mins(3);
 const CONFIG_RETRY: Duration = Duration::from_secs(1);
-/// Without a heartbeat for this long, the cluster is taken to be away.
-const SILENCE: Duration = Duration::from_mins(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Between two looks at a connection.
@@ -128,14 +127,16 @@ impl Cluster {
             self.completed(import.kind, false);
         }
         let mut waiting = self.imports.len();
-        let mut heard = Instant::now();
+        let mut pulse = Pulse::new(Instant::now());
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 Ok(()) = self.changed.changed() => return Ok(()),
                 events = heartbeat.next() => match events {
                     None => return Err("the connection has ended".into()),
                     Some(events) if events.iter().any(|event| matches!(event, Event::Put(_))) => {
-                        heard = Instant::now();
+                        pulse.beat(Instant::now());
                     }
                     Some(_) => {}
                 },
@@ -157,16 +158,15 @@ impl Cluster {
                         });
                     }
                 },
-                () = tokio::time::sleep(LOOK) => {}
-            }
-            if heard.elapsed() > SILENCE {
-                let seconds = heard.elapsed().as_secs();
-                if let Some(metrics) = self.mesh.0.metrics.get() {
-                    metrics.quorum_error("no event received");
+                _ = look.tick() => {
+                    let found = pulse.look(Instant::now(), self.mesh.tolerated());
+                    if found.is_some() && let Some(metrics) = self.mesh.0.metrics.get() {
+                        metrics.quorum_error("no event received");
+                    }
+                    if let Some((reason, true)) = found {
+                        return Err(reason);
+                    }
                 }
-                return Err(format!(
-                    "quorum check failed: {seconds}s since last heartbeat update has been received"
-                ));
             }
             if client.cluster_id() != self.etcd {
                 let (now, then) = (client.cluster_id(), self.etcd);

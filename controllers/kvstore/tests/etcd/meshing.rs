@@ -9,7 +9,9 @@ use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{
     Capabilities, ClusterConfig, ClusterService, IpIdentityPair, Node, encode, now,
 };
-use cilia_kvstore::{Client, keys};
+use cilia_kvstore::{Client, SyncMetrics, keys};
+use cilia_runtime::metrics::Metrics;
+use cilia_runtime::testing::eventually;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
@@ -101,6 +103,26 @@ async fn write(client: &Client) {
     put(keys::service("west", "default", "web"), encode(&service)).await;
 }
 
+/// A node and a service of another cluster, complete.
+async fn neighbour(client: &Client, cluster: &str) {
+    let put = async |key: String, value: Vec<u8>| _ = client.put(&key, &value, true).await.unwrap();
+    let config = ClusterConfig { id: 9, capabilities: Capabilities::default() };
+    put(keys::cluster_config(cluster), encode(&config)).await;
+    let node = Node { name: "n9".into(), cluster: cluster.into(), ..Node::default() };
+    put(keys::node(cluster, "n9"), encode(&node)).await;
+    let service = ClusterService {
+        cluster: cluster.into(),
+        namespace: "default".into(),
+        name: "web".into(),
+        cluster_id: 9,
+        ..ClusterService::default()
+    };
+    put(keys::service(cluster, "default", "web"), encode(&service)).await;
+    for prefix in [keys::NODES, keys::IPS, keys::IDENTITIES, keys::SERVICES] {
+        put(keys::synced(cluster, prefix), now()).await;
+    }
+}
+
 async fn canaries(client: &Client) {
     for prefix in [keys::NODES, keys::IPS, keys::IDENTITIES, keys::SERVICES] {
         client.put(&keys::synced("west", prefix), &now(), true).await.unwrap();
@@ -139,15 +161,33 @@ async fn a_cluster_is_read_followed_and_drained() {
     let (directory, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let file = directory.path().join("west");
     std::fs::copy(etcd.config("root"), &file).unwrap();
+    // A cluster whose name begins alike shares the etcd: none of its keys is west's.
+    neighbour(&client, "west-2").await;
     let (mesh, mut news) = mesh(directory.path(), &stop);
+    let metrics = Metrics::new("cilium");
+    mesh.count_in(SyncMetrics::register(&metrics));
+    let read = |prefix: &str| {
+        let labels = format!(r#"scope="{prefix}",source_cluster="west",action="read""#);
+        let name = format!("cilium_kvstore_initial_sync_completed{{{labels}}} ");
+        let text = metrics.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(&name));
+        line.map(str::to_owned).unwrap_or_default()
+    };
     let mut remotes = mesh.remotes();
     let waits = remotes.wait_for(|all| all.get("west").is_some_and(|west| west.connected)).await;
     assert!(!waits.unwrap()["west"].ready, "it waits for the canaries");
     assert!(news.try_recv().is_err(), "and tells nothing before them");
+    let kinds = ["nodes/v1", "ip/v1", "identities/v1", "services/v1"];
+    eventually(|| async {
+        let all: Vec<String> = kinds.iter().map(|kind| read(kind)).collect();
+        if all == ["0"; 4] { Ok(()) } else { Err(all) }
+    })
+    .await;
     canaries(&client).await;
     let mut known = Known::default();
     known.until(&mut news, ALL).await;
     mesh.wait_ready(Duration::from_secs(10)).await;
+    assert_eq!(kinds.map(&read), ["1"; 4], "{}", metrics.render());
     let west = mesh.remotes().borrow()["west"].clone();
     assert_eq!((west.id, west.counts.ips, west.counts.identities), (ID, 1, 1));
 

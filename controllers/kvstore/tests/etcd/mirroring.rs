@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cilia_kvstore::testing::Etcd;
-use cilia_kvstore::{Client, Mirror, Settings};
+use cilia_kvstore::{Client, Mirror, Settings, keys};
+use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::eventually;
 use tokio_util::sync::CancellationToken;
 
@@ -79,5 +80,46 @@ async fn own_keys_come_back_and_others_are_left_alone() {
     })
     .await;
     assert_eq!(value(&other, "own/a").await.map(|(value, _)| value).as_deref(), Some("theirs"));
+    stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_written_yet_is_counted() {
+    let mut etcd = Etcd::start().await;
+    let (metrics, stop) = (Metrics::new("cilium"), CancellationToken::new());
+    let settings = Settings { cluster: "east".into(), ..Settings::new(etcd.options("admin-east")) };
+    let client = Client::new(&settings, Some(&metrics)).unwrap();
+    let mirror = mirror(&client, &stop);
+    let shown = || async {
+        let text = metrics.render();
+        let of = |name: &str| {
+            let line =
+                text.lines().find(|line| line.starts_with(&format!("cilium_kvstore_{name}")));
+            line.and_then(|line| line.rsplit(' ').next()).unwrap_or_default().to_owned()
+        };
+        let of_nodes = r#"scope="nodes/v1",source_cluster="east""#;
+        let queue = of(&format!("sync_queue_size{{{of_nodes}}}"));
+        let errors = of(&format!("sync_errors_total{{{of_nodes}}}"));
+        let done = of(&format!(r#"initial_sync_completed{{{of_nodes},action="write"}}"#));
+        (queue, errors.parse().unwrap_or(0u64), done)
+    };
+    etcd.kill(0);
+    mirror.set(keys::node("east", "n1"), b"1".to_vec());
+    mirror.set(keys::node("east", "n2"), b"1".to_vec());
+    eventually(|| async {
+        let (queue, errors, done) = shown().await;
+        let fits = queue == "2" && errors > 0 && done == "0";
+        if fits { Ok(()) } else { Err(metrics.render()) }
+    })
+    .await;
+    etcd.run(0);
+    eventually(|| async {
+        let (queue, _, done) = shown().await;
+        if queue == "0" && done == "1" { Ok(()) } else { Err(metrics.render()) }
+    })
+    .await;
+    // A later write is none of the start.
+    mirror.set(keys::node("east", "n3"), b"1".to_vec());
+    assert_eq!(shown().await.2, "1");
     stop.cancel();
 }

@@ -2,11 +2,12 @@
 
 use cilia_kvstore::testing::{Etcd, options};
 use cilia_kvstore::{Client, Error, Settings, keys};
-use cilia_runtime::testing::free_ports;
+use cilia_runtime::testing::{eventually_for, free_ports};
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_name_users_and_users_have_rights() {
-    let etcd = Etcd::with(3, true, &[]).await;
+    let mut etcd = Etcd::with(3, true, &[]).await;
     strangers_are_told(&etcd).await;
     etcd.enable_users().await;
     let root = etcd.client();
@@ -25,6 +26,38 @@ async fn certificates_name_users_and_users_have_rights() {
             "{error}"
         );
     }
+    an_expired_certificate_is_named_and_renewed(&etcd).await;
+    other_members_are_heard_of(&mut etcd).await;
+}
+
+async fn an_expired_certificate_is_named_and_renewed(etcd: &Etcd) {
+    let client = Client::new(&Settings::new(etcd.options("expired")), None).unwrap();
+    let error = client.get("alive").await.expect_err("expired").to_string();
+    let path = etcd.folder().join("expired.crt");
+    let want = format!(
+        "cert-file {}: the certificate of CN=root has expired: notAfter 2020-01-01T00:00:00Z",
+        path.display()
+    );
+    assert!(error.contains(&want), "{error} lacks {want}");
+    for end in ["crt", "key"] {
+        let file = |name: &str| etcd.folder().join(format!("{name}.{end}"));
+        std::fs::copy(file("root"), file("expired")).unwrap();
+    }
+    // It goes on by itself.
+    client.put("alive", b"1", false).await.unwrap();
+}
+
+/// The members of which a client knows are gone, and its file names others by then.
+async fn other_members_are_heard_of(etcd: &mut Etcd) {
+    let via = etcd.config_via("root", &[etcd.port(0)]);
+    let client = Client::new(&Settings::new(options(&via)), None).unwrap();
+    client.put("alive", b"1", false).await.unwrap();
+    let others = etcd.config_via("remote", &[etcd.port(1), etcd.port(2)]);
+    let others = std::fs::read_to_string(others).unwrap().replace("remote", "root");
+    std::fs::write(&via, others).unwrap();
+    etcd.kill(0);
+    let written = || async { client.put("alive", b"2", false).await };
+    eventually_for(Duration::from_mins(1), written).await;
 }
 
 /// A dead host among the endpoints does no harm; an authority that did not sign is named by its file.
@@ -63,4 +96,11 @@ async fn a_configuration_that_comes_late_is_waited_for() {
     waits.await.unwrap();
     // The endpoints are those of the file as it is then.
     assert!(Client::new(&Settings::new(options), None).is_ok());
+    std::fs::write(&path, "endpoints: []\n").unwrap();
+    let error = Client::new(&Settings::new(self::options(&path)), None).unwrap_err().to_string();
+    assert!(error.contains("at least one URL"), "a mistake is told at once: {error}");
+    std::fs::remove_file(&path).unwrap();
+    let client = Client::new(&Settings::new(self::options(&path)), None).unwrap();
+    let error = client.get("a").await.unwrap_err().to_string();
+    assert!(error.contains("etcd.config: No such file"), "{error}");
 }

@@ -126,9 +126,18 @@ impl Allocator {
                 };
                 let created = kv.create_revision;
                 let known = state.index.get(number).map(|record| record.created);
-                if state.uses.contains_key(&number) && known != Some(created) {
-                    // It was lost and made again: our use may be lost too.
-                    self.0.mirror.look(&self.use_key(&labels));
+                match state.uses.get(&number) {
+                    Some((own, _)) if **own != labels => {
+                        // It was lost, and others were faster: it is theirs.
+                        self.0.mirror.remove(&self.use_key(own));
+                        self.0.mirror.forget(&key);
+                        state.uses.remove(&number);
+                    }
+                    Some(_) if known != Some(created) => {
+                        // It was lost and made again: our use may be lost too.
+                        self.0.mirror.look(&self.use_key(&labels));
+                    }
+                    _ => {}
                 }
                 let labels = state.upsert(number, labels, created);
                 drop(state);
@@ -183,18 +192,26 @@ impl Allocator {
 
     /// These numbers are used here. Others are given up, but those that were allocated within `grace`:
     /// their endpoints may not be there yet.
+    ///
+    /// A clock that jumps ahead ends the grace early. That removes nothing alive: the number itself stays,
+    /// and its use is claimed again once there is an endpoint (see [`Allocator::unclaimed`]).
     pub fn keep(&self, numbers: &BTreeSet<NumericIdentity>, grace: Duration) {
         let mut state = self.state();
-        let given_up = |(number, (_, since)): (&NumericIdentity, &mut (Arc<Labels>, Instant))| {
-            let keep = numbers.contains(number) || since.elapsed() < grace;
-            (!keep).then_some(*number)
-        };
-        let gone: Vec<NumericIdentity> = state.uses.iter_mut().filter_map(given_up).collect();
-        for number in gone {
-            let Some((labels, _)) = state.uses.remove(&number) else { continue };
+        for (number, labels) in state.give_up(numbers, grace, Instant::now()) {
             self.0.mirror.remove(&self.use_key(&labels));
             self.0.mirror.forget(&keys::identity_id(number.0));
         }
+    }
+
+    /// Those of these numbers that are this cluster's.
+    pub fn of_space(&self, numbers: &BTreeSet<NumericIdentity>) -> BTreeSet<NumericIdentity> {
+        numbers.iter().filter(|number| self.0.space.contains(**number)).copied().collect()
+    }
+
+    /// Those of these numbers that this agent has not claimed.
+    pub fn unclaimed(&self, numbers: &BTreeSet<NumericIdentity>) -> BTreeSet<NumericIdentity> {
+        let state = self.state();
+        numbers.iter().filter(|number| !state.uses.contains_key(*number)).copied().collect()
     }
 
     /// What this agent uses.
@@ -217,6 +234,20 @@ impl Allocator {
 }
 
 impl State {
+    /// Forgets the uses that are none of these, and not younger than `grace`; which they were.
+    fn give_up(
+        &mut self,
+        keep: &BTreeSet<NumericIdentity>,
+        grace: Duration,
+        now: Instant,
+    ) -> Vec<(NumericIdentity, Arc<Labels>)> {
+        let over = |number: &NumericIdentity, since: Instant| {
+            !keep.contains(number) && now.saturating_duration_since(since) >= grace
+        };
+        let gone = self.uses.extract_if(|number, (_, since)| over(number, *since));
+        gone.map(|(number, (labels, _))| (number, labels)).collect()
+    }
+
     /// The labels as they are stored.
     fn upsert(&mut self, number: NumericIdentity, labels: Labels, created: i64) -> Arc<Labels> {
         self.pool.take(number);
@@ -225,5 +256,44 @@ impl State {
         let record = Record { labels: Arc::clone(&labels), created, marked: false };
         self.index.upsert(number, record);
         self.index.get(number).map_or(labels, |record| Arc::clone(&record.labels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, HashMap};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use cilia_crds::{Labels, NumericIdentity};
+    use cilia_identity::{Index, Pool, Space};
+
+    use super::State;
+
+    const GRACE: Duration = Duration::from_mins(5);
+
+    fn state(uses: &[(u32, Instant)]) -> State {
+        let pool = Pool::new(Space::new(0, 255).expect("allowed"));
+        let one = |(number, since): &(u32, Instant)| {
+            (NumericIdentity(*number), (Arc::new(Labels::new()), *since))
+        };
+        let uses: HashMap<_, _> = uses.iter().map(one).collect();
+        State { index: Index::default(), pool, uses }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_takes_no_identity_of_an_endpoint() {
+        let now = Instant::now() + Duration::from_hours(48);
+        let day = Duration::from_hours(24);
+        let endpoints: BTreeSet<NumericIdentity> = [NumericIdentity(300)].into();
+        // A number with an endpoint, one that waits for its endpoint, and one that was given up long ago.
+        for (jump, want) in [(now, vec![302]), (now + day, vec![301, 302]), (now - day, vec![])] {
+            let mut state = state(&[(300, now), (301, now), (302, now - 2 * GRACE)]);
+            let gone = state.give_up(&endpoints, GRACE, jump);
+            let mut gone: Vec<u32> = gone.iter().map(|(number, _)| number.0).collect();
+            gone.sort_unstable();
+            assert_eq!(gone, want, "{jump:?}");
+            assert!(state.uses.contains_key(&NumericIdentity(300)));
+        }
     }
 }

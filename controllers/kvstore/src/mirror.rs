@@ -3,7 +3,8 @@
 //! Whoever owns a key says what it should be ([`Mirror::set`]); everything else follows from comparing
 //! that with what is known to be there: the first write, a change, a lost lease, a deletion by somebody
 //! else, a restart that finds its former keys on a lease that will end. A key that somebody else has
-//! written meanwhile is theirs: it is not deleted. About 150 bytes an entry beside key and value.
+//! written meanwhile is theirs: it is not deleted, nor written over where the own one was lost before.
+//! About 250 bytes an entry beside key and value.
 
 mod table;
 
@@ -89,10 +90,11 @@ impl Mirror {
 
     /// The owner has written the key itself, together with something else.
     pub fn wrote(&self, key: &str, entry: Entry, lease: i64, revision: i64) {
+        self.of_kind(key);
         let value = entry.value.clone();
         let mut table = self.table();
         table.want(key, Some(entry));
-        table.found(key, Some(Known { value, lease, revision }));
+        table.wrote(key, Known { value, lease, revision });
         let settled = table.step(key, |lease| self.0.client.owns(key, lease)) == Step::Nothing;
         drop(table);
         if !settled {
@@ -107,10 +109,10 @@ impl Mirror {
         self.0.lanes.add(0, key.into());
     }
 
-    /// Whether the key is as it should be, and that is here to stay.
+    /// Whether the key is as it should be, as far as is known. A look that is due, as etcd may have lost it
+    /// unseen, does not make it less so: without a quorum there would be no looks, and nothing to hold.
     pub fn holds(&self, key: &str) -> bool {
-        self.table().step(key, |lease| self.0.client.owns(key, lease)) == Step::Nothing
-            && self.table().wants(key)
+        self.table().holds(key, |lease| self.0.client.owns(key, lease))
     }
 
     /// Every key that should be there.
@@ -171,10 +173,10 @@ impl Mirror {
                 tokio::select! {
                     Ok(()) = lost.changed() => {}
                     Ok(()) = rewinds.changed() => self.table().rewound(),
-                    _ = resync.tick() => self.table().know_nothing(),
+                    _ = resync.tick() => self.table().look_at_all(),
                 }
                 for key in self.keys() {
-                    if !self.holds(&key) {
+                    if !self.is_settled(&key) {
                         self.0.lanes.add(0, key);
                     }
                 }
@@ -187,13 +189,26 @@ impl Mirror {
         }
     }
 
+    fn is_settled(&self, key: &str) -> bool {
+        self.table().step(key, |lease| self.0.client.owns(key, lease)) == Step::Nothing
+    }
+
     fn want(&self, key: String, entry: Option<Entry>) {
-        self.0.scope.get_or_init(|| scope(&key));
+        self.of_kind(&key);
         let news = self.table().want(&key, entry);
         if news {
             self.0.lanes.add(0, key);
             self.count();
         }
+    }
+
+    /// All keys are of one kind: the first says which.
+    fn of_kind(&self, key: &str) {
+        self.0.scope.get_or_init(|| {
+            let (scope, inner) = (scope(key), &self.0.client.0);
+            inner.sync.completed(&scope, &inner.cluster, "write", false);
+            scope
+        });
     }
 
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
@@ -218,7 +233,24 @@ impl Mirror {
                     let lease = client.lease_for(key).await?;
                     let txn = Txn::new().put(key, &value, lease);
                     let revision = client.txn("update", key, txn).await?.revision;
-                    self.table().found(key, Some(Known { value, lease, revision }));
+                    self.table().wrote(key, Known { value, lease, revision });
+                }
+                Step::Return(value) => {
+                    let lease = client.lease_for(key).await?;
+                    let txn = Txn::new().if_absent(key).put(key, &value, lease).else_get(key);
+                    let outcome = client.txn("return", key, txn).await?;
+                    let Some(kv) = outcome.read.into_iter().flatten().next() else {
+                        let revision = outcome.revision;
+                        self.table().wrote(key, Known { value, lease, revision });
+                        continue;
+                    };
+                    let ours = client.owns(key, kv.lease);
+                    if !ours && kv.value != value {
+                        tracing::warn!(key, "key was lost, and is somebody else's now");
+                    }
+                    let known =
+                        Known { value: kv.value, lease: kv.lease, revision: kv.mod_revision };
+                    self.table().taken(key, known, ours);
                 }
                 Step::Create(value) => {
                     let txn = Txn::new().if_absent(key).put(key, &value, 0).else_get(key);

@@ -74,6 +74,15 @@ impl Allocator {
         Err(Error::Contended { labels: text, attempts: ATTEMPTS, last })
     }
 
+    /// Claims a number that the labels have; `false` if they don't have it, or not any more.
+    pub async fn reclaim(&self, labels: &Labels, number: NumericIdentity) -> Result<bool, Error> {
+        self.wait_listed().await;
+        if self.held(labels) == Some(number) {
+            return Ok(true);
+        }
+        self.claim(labels, &labels.canonical(), number).await
+    }
+
     /// Claims a number that the labels have elsewhere, and makes it here if it is missing; `false`
     /// if the number stands for other labels here.
     pub async fn adopt(&self, labels: &Labels, number: NumericIdentity) -> Result<bool, Error> {
@@ -131,31 +140,26 @@ impl Allocator {
                 return Ok(Some(number));
             }
         }
-        let drawn = self.state().pool.draw(&mut rand::rng());
+        // The one that Kubernetes' allocation would draw, too.
+        let drawn = self.state().pool.draw_for(labels, &mut rand::rng());
         let number = drawn.ok_or_else(|| Error::Exhausted(text.into()))?;
+        let mut aside = SetAside { allocator: self, number, taken: false };
         let made = match maker.make(number, labels).await {
             Ok(true) => {
                 let created = self.create(labels, text, number, lock).await;
                 if !matches!(created, Ok(true)) {
                     maker.take_back(number).await;
                 }
-                created
+                created?
             }
-            Ok(false) => Ok(false),
-            Err(reason) => Err(Error::Contended { labels: text.into(), attempts: 1, last: reason }),
+            Ok(false) => false,
+            Err(last) => {
+                return Err(Error::Contended { labels: text.into(), attempts: 1, last });
+            }
         };
-        match made {
-            Ok(true) => Ok(Some(number)),
-            // Somebody else's: it stays taken, the watch will say by whom.
-            Ok(false) => Ok(None),
-            Err(error) => {
-                let mut state = self.state();
-                if state.index.get(number).is_none() {
-                    state.pool.release(number);
-                }
-                Err(error)
-            }
-        }
+        // Somebody else's: it stays taken, the watch will say by whom.
+        aside.taken = true;
+        Ok(made.then_some(number))
     }
 
     /// The number that this agent holds for the labels already.
@@ -272,6 +276,22 @@ impl Allocator {
                 key: keys::identity_ids(),
                 reason: format!("identities up to revision {revision} are not known yet"),
             }),
+        }
+    }
+}
+
+/// A number that was drawn, and is free again if nothing comes of it.
+struct SetAside<'a> {
+    allocator: &'a Allocator,
+    number: NumericIdentity,
+    taken: bool,
+}
+
+impl Drop for SetAside<'_> {
+    fn drop(&mut self) {
+        let mut state = self.allocator.state();
+        if !self.taken && state.index.get(self.number).is_none() {
+            state.pool.release(self.number);
         }
     }
 }

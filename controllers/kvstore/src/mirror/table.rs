@@ -29,6 +29,8 @@ pub(super) enum Step {
     Read,
     /// Write it, on a lease.
     Put(Vec<u8>),
+    /// The same, if it is missing: it was lost, and somebody else may have it since.
+    Return(Vec<u8>),
     /// Write it if it is missing.
     Create(Vec<u8>),
     /// Take it off the lease of somebody else, if nobody has written it since this revision.
@@ -37,13 +39,20 @@ pub(super) enum Step {
     Delete(i64),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     desired: BTreeMap<String, Entry>,
     /// For keys that should be there, and those of ours that should not; `None` is known absence.
     known: BTreeMap<String, Option<Known>>,
     /// Keys that must be looked at again before what is known of them counts.
     doubted: BTreeSet<String>,
+    /// Keys that are to be looked at again, in case that etcd has lost them unseen.
+    due: BTreeSet<String>,
+    /// On which lease this process has written a key last; it may have expired since.
+    held: BTreeMap<String, i64>,
+    /// Keys that somebody else had when they were to be written again, after they were lost: they are
+    /// left to him, until he gives them up.
+    yielded: BTreeSet<String>,
     /// Keys that may need something to be done.
     open: BTreeSet<String>,
 }
@@ -56,7 +65,14 @@ impl Table {
                 let before = self.desired.insert(key.into(), entry.clone());
                 before.as_ref() != Some(&entry)
             }
-            None => self.desired.remove(key).is_some(),
+            None => {
+                self.due.remove(key);
+                self.held.remove(key);
+                if self.yielded.remove(key) {
+                    self.known.remove(key);
+                }
+                self.desired.remove(key).is_some()
+            }
         };
         if news {
             self.open.insert(key.into());
@@ -76,12 +92,19 @@ impl Table {
         self.desired.remove(key);
         self.known.remove(key);
         self.doubted.remove(key);
+        self.due.remove(key);
+        self.held.remove(key);
+        self.yielded.remove(key);
         self.open.remove(key);
     }
 
     /// This is what is there.
     pub(super) fn found(&mut self, key: &str, known: Option<Known>) {
         self.doubted.remove(key);
+        self.due.remove(key);
+        if known.is_none() {
+            self.yielded.remove(key);
+        }
         let newer = |known: &Known, than: &Known| known.revision >= than.revision;
         if let (Some(Some(before)), Some(known)) = (self.known.get(key), &known)
             && !newer(known, before)
@@ -90,6 +113,25 @@ impl Table {
         }
         self.known.insert(key.into(), known);
         self.open.insert(key.into());
+    }
+
+    /// This process has written it.
+    pub(super) fn wrote(&mut self, key: &str, known: Known) {
+        if known.lease != 0 {
+            self.held.insert(key.into(), known.lease);
+        }
+        self.yielded.remove(key);
+        self.found(key, Some(known));
+    }
+
+    /// It was lost and is there all the same; `ours` says whether on a lease of ours.
+    pub(super) fn taken(&mut self, key: &str, known: Known, ours: bool) {
+        if ours {
+            self.held.insert(key.into(), known.lease);
+        } else if self.desired.get(key).is_some_and(|entry| entry.value != known.value) {
+            self.yielded.insert(key.into());
+        }
+        self.found(key, Some(known));
     }
 
     /// Somebody has deleted the key; whether it has to come back.
@@ -120,6 +162,7 @@ impl Table {
         if same {
             self.known.remove(key);
             self.doubted.remove(key);
+            self.due.remove(key);
         }
         if !self.wants(key) {
             self.open.remove(key);
@@ -137,9 +180,9 @@ impl Table {
         }
     }
 
-    /// Everything must be looked at again.
-    pub(super) fn know_nothing(&mut self) {
-        self.doubted.extend(self.desired.keys().cloned());
+    /// Everything is to be looked at again.
+    pub(super) fn look_at_all(&mut self) {
+        self.due.extend(self.desired.keys().cloned());
         self.open.extend(self.desired.keys().cloned());
     }
 
@@ -148,16 +191,25 @@ impl Table {
     pub(super) fn rewound(&mut self) {
         self.known.clear();
         self.doubted.clear();
+        self.due.clear();
+        self.held.clear();
+        self.yielded.clear();
         self.open = self.desired.keys().cloned().collect();
     }
 
     /// What to do about a key; `ours` says whether it hangs on a lease of ours that lives.
     pub(super) fn step(&mut self, key: &str, ours: impl Fn(i64) -> bool) -> Step {
-        let step = self.needed(key, ours);
+        let due = self.wants(key) && self.due.contains(key);
+        let step = if due { Step::Read } else { self.needed(key, ours) };
         if step == Step::Nothing {
             self.open.remove(key);
         }
         step
+    }
+
+    /// Whether the key should be there and is, as far as is known.
+    pub(super) fn holds(&self, key: &str, ours: impl Fn(i64) -> bool) -> bool {
+        self.wants(key) && self.needed(key, ours) == Step::Nothing
     }
 
     fn needed(&self, key: &str, ours: impl Fn(i64) -> bool) -> Step {
@@ -166,10 +218,18 @@ impl Table {
             (None, _) => Step::Nothing,
             (Some(_), None) => Step::Read,
             (Some(_), _) if self.doubted.contains(key) => Step::Read,
+            (Some(entry), Some(None)) if entry.leased && self.held.contains_key(key) => {
+                Step::Return(entry.value.clone())
+            }
             (Some(entry), Some(None)) if entry.leased => Step::Put(entry.value.clone()),
             (Some(entry), Some(None)) => Step::Create(entry.value.clone()),
             (Some(entry), Some(Some(known))) => {
-                if entry.leased && (known.value != entry.value || !ours(known.lease)) {
+                let alive = ours(known.lease);
+                if entry.leased && !alive && self.yielded.contains(key) {
+                    Step::Nothing
+                } else if entry.leased && !alive && self.held.get(key) == Some(&known.lease) {
+                    Step::Return(entry.value.clone())
+                } else if entry.leased && (known.value != entry.value || !alive) {
                     Step::Put(entry.value.clone())
                 } else if !entry.leased
                     && known.value == entry.value
@@ -193,131 +253,5 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
-
-    use super::{Entry, Known, Step, Table};
-
-    const OURS: i64 = 7;
-
-    fn known(value: &str, lease: i64, revision: i64) -> Known {
-        Known { value: value.into(), lease, revision }
-    }
-
-    #[expect(clippy::unnecessary_wraps, reason = "what should be there, or nothing")]
-    fn entry(value: &str, leased: bool) -> Option<Entry> {
-        Some(Entry { value: value.into(), leased })
-    }
-
-    #[test]
-    fn each_state_has_its_step() {
-        let put = || Step::Put(b"a".to_vec());
-        let cases = [
-            ("not looked yet", entry("a", true), None, Step::Read),
-            ("missing", entry("a", true), Some(None), put()),
-            ("right", entry("a", true), Some(Some(known("a", OURS, 5))), Step::Nothing),
-            ("another value", entry("a", true), Some(Some(known("b", OURS, 5))), put()),
-            ("a lease that ends", entry("a", true), Some(Some(known("a", 6, 5))), put()),
-            ("no lease", entry("a", true), Some(Some(known("a", 0, 5))), put()),
-            ("shared, missing", entry("a", false), Some(None), Step::Create(b"a".to_vec())),
-            ("shared, another's", entry("a", false), Some(Some(known("b", 0, 5))), Step::Nothing),
-            ("shared, right", entry("a", false), Some(Some(known("a", 0, 5))), Step::Nothing),
-            (
-                "shared, on another's lease",
-                entry("a", false),
-                Some(Some(known("a", 6, 5))),
-                Step::Unbind(b"a".to_vec(), 5),
-            ),
-            ("not ours", None, None, Step::Nothing),
-            ("given up", None, Some(Some(known("a", OURS, 5))), Step::Delete(5)),
-            ("given up and taken over", None, Some(Some(known("a", OURS, -1))), Step::Nothing),
-        ];
-        for (name, desired, is, want) in cases {
-            let mut table = Table::default();
-            table.want("k", desired);
-            if let Some(is) = is {
-                table.known.insert("k".into(), is);
-            }
-            assert_eq!(table.step("k", |lease| lease == OURS), want, "{name}");
-        }
-    }
-
-    /// Doing what it says makes a store right, whatever others do to it in between.
-    #[test]
-    fn settles() {
-        let mut rng = StdRng::seed_from_u64(rand::rng().random());
-        for _ in 0..2000 {
-            let mut table = Table::default();
-            let mut store: BTreeMap<String, Known> = BTreeMap::new();
-            let mut wanted: BTreeMap<String, String> = BTreeMap::new();
-            let mut revision = 1;
-            for _ in 0..30 {
-                let key = format!("k{}", rng.random_range(0..3));
-                match rng.random_range(0..5) {
-                    0 => {
-                        let value = format!("v{}", rng.random_range(0..2));
-                        table.want(&key, entry(&value, true));
-                        wanted.insert(key.clone(), value);
-                    }
-                    1 => {
-                        table.want(&key, None);
-                        wanted.remove(&key);
-                    }
-                    2 => {
-                        store.remove(&key);
-                        table.vanished(&key);
-                    }
-                    3 => table.know_nothing(),
-                    _ => {}
-                }
-                for _ in 0..rng.random_range(0..4) {
-                    revision += 1;
-                    match table.step(&key, |lease| lease == OURS) {
-                        Step::Nothing => break,
-                        Step::Read => table.found(&key, store.get(&key).cloned()),
-                        Step::Put(value) => {
-                            let known = Known { value, lease: OURS, revision };
-                            store.insert(key.clone(), known.clone());
-                            table.found(&key, Some(known));
-                        }
-                        Step::Create(_) | Step::Unbind(..) => unreachable!(),
-                        Step::Delete(at) => {
-                            if store.get(&key).is_some_and(|known| known.revision == at) {
-                                store.remove(&key);
-                            }
-                            table.gone(&key, at);
-                        }
-                    }
-                }
-            }
-            for key in ["k0", "k1", "k2"] {
-                loop {
-                    revision += 1;
-                    match table.step(key, |lease| lease == OURS) {
-                        Step::Nothing => break,
-                        Step::Read => table.found(key, store.get(key).cloned()),
-                        Step::Put(value) => {
-                            let known = Known { value, lease: OURS, revision };
-                            store.insert(key.into(), known.clone());
-                            table.found(key, Some(known));
-                        }
-                        Step::Create(_) | Step::Unbind(..) => unreachable!(),
-                        Step::Delete(at) => {
-                            store.remove(key);
-                            table.gone(key, at);
-                        }
-                    }
-                }
-            }
-            let stored: BTreeMap<String, String> = store
-                .into_iter()
-                .map(|(key, known)| (key, String::from_utf8(known.value).unwrap()))
-                .collect();
-            assert_eq!(stored, wanted);
-            assert_eq!(table.pending(|_, lease| lease == OURS), 0);
-        }
-    }
-}
+#[path = "table_tests.rs"]
+mod tests;

@@ -6,8 +6,8 @@ use cilia_identity::Space;
 use cilia_kvstore::allocator::NoMaker;
 use cilia_kvstore::testing::{Etcd, Signal, options};
 use cilia_kvstore::{Allocator, Client, Mirror, Settings, keys};
+use cilia_runtime::testing::eventually_for;
 use cilia_runtime::testing::proxy::{Mode, Proxy};
-use cilia_runtime::testing::{Process, eventually_for};
 use tokio_util::sync::CancellationToken;
 
 use crate::{number, workqueues};
@@ -138,57 +138,4 @@ async fn a_frozen_member_is_passed_over() {
         put.expect("in time").unwrap();
         etcd.signal(member, Signal::SIGCONT);
     }
-}
-
-/// The client of [`a_process_that_froze_writes_again_what_it_lost`]: a process of its own.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "started by another test"]
-async fn a_process_that_owns_a_key() {
-    let config = std::env::var("CILIA_ETCD_CONFIG").expect("where etcd is");
-    let ttl = Duration::from_secs(2);
-    let options = options(std::path::Path::new(&config));
-    let settings = Settings { lease_ttl: ttl, lock_ttl: ttl, ..Settings::new(options) };
-    let agent = agent(&Client::new(&settings, None).unwrap());
-    agent.mirror.set(keys::node("east", "n1"), b"1".to_vec());
-    agent.allocator.allocate(&labels("a"), None, &NoMaker).await.unwrap();
-    std::future::pending::<()>().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_froze_writes_again_what_it_lost() {
-    let etcd = Etcd::start().await;
-    let client = etcd.client();
-    let config = etcd.config("root");
-    let own = std::env::current_exe().expect("this program");
-    let arguments = [
-        format!("CILIA_ETCD_CONFIG={}", config.display()),
-        own.display().to_string(),
-        "--exact".into(),
-        "faults::a_process_that_owns_a_key".into(),
-        "--ignored".into(),
-        "--nocapture".into(),
-    ];
-    let log = etcd.folder().join("client.log");
-    let process = Process::start(std::path::Path::new("env"), &arguments, &log);
-    let node = keys::node("east", "n1");
-    let uses = keys::identity_value(&labels("a").canonical(), "10.0.0.1");
-    let number = || async {
-        match client.get(&uses).await {
-            Ok(Some(kv)) => Ok(String::from_utf8(kv.value).expect("text")),
-            other => Err(format!("{other:?}: {}", process.output())),
-        }
-    };
-    let before = eventually_for(LONG, &number).await;
-    eventually_for(LONG, || has(&client, &node, "1")).await;
-    process.signal(Signal::SIGSTOP);
-    eventually_for(LONG, || async {
-        match (client.get(&node).await, client.get(&uses).await) {
-            (Ok(None), Ok(None)) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    process.signal(Signal::SIGCONT);
-    eventually_for(LONG, || has(&client, &node, "1")).await;
-    assert_eq!(eventually_for(LONG, &number).await, before, "the identity keeps its number");
 }

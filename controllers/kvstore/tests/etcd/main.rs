@@ -5,6 +5,7 @@ mod cluster_faults;
 mod collection;
 mod examples;
 mod faults;
+mod freezing;
 mod locking;
 mod meshing;
 mod mirroring;

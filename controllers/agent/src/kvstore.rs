@@ -4,6 +4,7 @@
 //! node. In mode `kvstore` the addresses of all other nodes are read here, too; in the others they
 //! come from Kubernetes, and the kvstore is only written.
 
+mod claims;
 mod publish;
 
 use std::collections::BTreeSet;
@@ -23,9 +24,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::endpoint::Endpoints;
-use crate::identity::Backend;
+use crate::identity::{Backend, Identities};
 use crate::ipcache::{Fed, protocol};
 use crate::node::{LocalNode, Nodes};
+use claims::Claims;
 
 /// How often own addresses are compared with what is there.
 const IP_RESYNC: Duration = Duration::from_mins(5);
@@ -115,6 +117,7 @@ pub struct Kvstore {
     client: Client,
     settings: Settings,
     allocator: Allocator,
+    claims: Arc<Claims>,
     ips: Mirror,
     nodes: Mirror,
     watchdog: Watchdog,
@@ -135,6 +138,7 @@ impl Kvstore {
         let suffix = local.address().map_or_else(|| local.name.clone(), |ip| ip.to_string());
         Ok(Some(Self {
             allocator: Allocator::new(client.clone(), space, suffix, workqueues),
+            claims: Arc::new(Claims::new(workqueues)),
             ips: Mirror::new(client.clone(), "kvstore-ips", IP_RESYNC, workqueues),
             nodes: Mirror::new(client.clone(), "kvstore-nodes", NODE_RESYNC, workqueues),
             watchdog: Watchdog::new(client.clone(), settings.tolerated),
@@ -179,6 +183,7 @@ impl Kvstore {
     /// Writes and reads until `stop`.
     pub async fn run(
         self,
+        identities: Identities,
         endpoints: Endpoints,
         nodes: Nodes,
         feed: Option<mpsc::Sender<Vec<Fed>>>,
@@ -189,6 +194,7 @@ impl Kvstore {
             () = self.nodes.run(stop.clone()) => {}
             () = self.watchdog.run(stop.clone()) => {}
             () = self.publish(&endpoints, &nodes) => {}
+            () = self.claims.run(&identities, &endpoints, &stop) => {}
             () = self.follow_ips(feed) => {}
             () = self.follow_node(&nodes) => {}
         }
@@ -225,6 +231,10 @@ impl Kvstore {
                 let used: BTreeSet<NumericIdentity> =
                     list.iter().filter_map(|endpoint| endpoint.identity).collect();
                 self.allocator.keep(&used, GRACE);
+                if self.settings.mode != Mode::Kubernetes {
+                    let used = self.allocator.of_space(&used);
+                    self.claims.look(&used, &self.allocator.unclaimed(&used));
+                }
             }
             tokio::select! {
                 Ok(()) = endpoint.changed() => {}
@@ -239,6 +249,9 @@ impl Kvstore {
     async fn follow_ips(&self, feed: Option<mpsc::Sender<Vec<Fed>>>) {
         let feed = feed.filter(|_| Self::feeds(&self.settings));
         let prefix = keys::ips();
+        if feed.is_some() {
+            self.client.initially_read(&prefix, false);
+        }
         let mut watch = self.client.watch(&prefix);
         while let Some(events) = watch.next().await {
             let mut batch = Vec::new();
@@ -255,6 +268,9 @@ impl Kvstore {
             if events.contains(&Event::Listed) {
                 self.client.bootstrapped();
                 self.listed.send_replace(true);
+                if feed.is_some() {
+                    self.client.initially_read(&prefix, true);
+                }
             }
         }
     }
@@ -305,3 +321,7 @@ pub fn entry(name: Arc<str>, net: ipnet::IpNet, pair: &IpIdentityPair) -> Fed {
 #[cfg(test)]
 #[path = "kvstore/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "kvstore/agreement_tests.rs"]
+mod agreement_tests;

@@ -281,7 +281,7 @@ impl Agent {
         let stop = self.stop.clone();
         let (feed, news) = mpsc::channel(kvstore::BATCHES);
         let feeds = Kvstore::feeds(&settings.kvstore) || settings.clustermesh.is_some();
-        let nodes = readers.nodes.clone();
+        let (nodes, identities) = (readers.nodes.clone(), readers.identities.clone());
         let mesh = settings.clustermesh.as_ref().map(|settings| {
             let (mesh, news) = Clustermesh::new(settings);
             // Registered once, by the own kvstore if there is one.
@@ -299,7 +299,7 @@ impl Agent {
         let remotes = mesh.as_ref().map(Clustermesh::remotes);
         if let Some(kvstore) = kvstore.clone() {
             let (endpoints, feed) = (endpoints.clone(), Some(feed.clone()));
-            self.spawn("kvstore", kvstore.run(endpoints, nodes, feed, stop.clone()));
+            self.spawn("kvstore", kvstore.run(identities, endpoints, nodes, feed, stop.clone()));
         }
         if feeds {
             self.spawn("the end of lists", async move {

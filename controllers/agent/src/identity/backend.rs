@@ -1,9 +1,11 @@
 //! Where identities are: in Kubernetes, in the kvstore, or in both (`identity-allocation-mode`).
 //!
 //! Whoever uses [`Identities`] does not know. In both means: made in Kubernetes first and then in the
-//! kvstore, under the kvstore's lock, with one number; followed on the side that is read.
+//! kvstore, under the kvstore's lock, with one number; followed on the side that is read. Where a
+//! write to the other side failed, [`Identities::claim`] makes up for it.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
 use cilia_identity::Record;
@@ -14,6 +16,9 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, Identities};
+
+/// How long the kvstore may keep a pod waiting where it is only written.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where identities are, other than in Kubernetes alone.
 #[derive(Debug, Clone)]
@@ -82,7 +87,6 @@ impl Identities {
                 let kubernetes = InKubernetes::new(&self.0.api);
                 let number = allocator.allocate(labels, former, &kubernetes).await?;
                 self.learn(allocator, number);
-                kubernetes.ensure(number, labels).await;
                 Ok(number)
             }
             Backend::BothReadKubernetes(_) => {
@@ -91,7 +95,7 @@ impl Identities {
         }
     }
 
-    /// Kubernetes counts: the kvstore's failures are told, and cost nobody an identity.
+    /// Kubernetes counts: the kvstore's failures are told, and cost nobody an identity or much time.
     async fn allocate_in_both(
         &self,
         allocator: &Allocator,
@@ -99,28 +103,54 @@ impl Identities {
         former: Option<NumericIdentity>,
     ) -> Result<NumericIdentity, Error> {
         self.wait_synced().await;
+        let mut well = true;
         if self.number(labels).is_none() {
             let kubernetes = InKubernetes::new(&self.0.api);
-            match allocator.allocate(labels, former, &kubernetes).await {
+            let allocated = allocator.allocate(labels, former, &kubernetes);
+            match in_time(allocated).await {
                 Ok(number) => {
-                    kubernetes.ensure(number, labels).await;
-                    if let Some(identity) = kubernetes.read(number).await {
+                    if let Some(identity) = kubernetes.ensure(number, labels).await? {
                         self.answered(number, Some(&identity));
                     }
                 }
-                Err(error) => tracing::warn!(%error, "identity not made in the kvstore"),
+                Err(error) => {
+                    tracing::warn!(error, "identity not made in the kvstore, will be later");
+                    well = false;
+                }
             }
         }
         let number = self.allocate_in_kubernetes(labels, former).await?;
-        match allocator.adopt(labels, number).await {
-            Ok(true) => {}
-            Ok(false) => {
-                let labels = labels.canonical();
-                tracing::warn!(%number, labels, "the number is another's in the kvstore");
+        if well {
+            match in_time(allocator.adopt(labels, number)).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let labels = labels.canonical();
+                    tracing::warn!(%number, labels, "the number is another's in the kvstore");
+                }
+                Err(error) => {
+                    tracing::warn!(error, "identity not written to the kvstore, will be later");
+                }
             }
-            Err(error) => tracing::warn!(%error, "identity not written to the kvstore"),
         }
         Ok(number)
+    }
+
+    /// Says where it is missing that this node uses an identity, and that there is one; `false` if
+    /// that cannot be, as the number or the labels are another's.
+    pub async fn claim(&self, labels: &Labels, number: NumericIdentity) -> Result<bool, Error> {
+        match self.0.backend.get() {
+            None => Ok(true),
+            Some(Backend::Kvstore(allocator)) => Ok(allocator.reclaim(labels, number).await?),
+            Some(Backend::BothReadKubernetes(allocator)) => {
+                self.wait_synced().await;
+                Ok(self.number(labels) == Some(number) && allocator.adopt(labels, number).await?)
+            }
+            Some(Backend::BothReadKvstore(allocator)) => {
+                let kubernetes = InKubernetes::new(&self.0.api);
+                Ok(allocator.reclaim(labels, number).await?
+                    && kubernetes.ensure(number, labels).await?.is_some())
+            }
+        }
     }
 
     /// What was just allocated is known before the watch says so.
@@ -131,11 +161,18 @@ impl Identities {
     }
 }
 
+async fn in_time<T>(
+    work: impl Future<Output = Result<T, cilia_kvstore::Error>>,
+) -> Result<T, String> {
+    let late = |_| format!("no answer within {} s", PATIENCE.as_secs());
+    tokio::time::timeout(PATIENCE, work).await.map_err(late)?.map_err(|error| error.to_string())
+}
+
 /// Makes the objects of identities that are made in the kvstore.
 struct InKubernetes<'a> {
     api: &'a Api<CiliumIdentity>,
-    /// The uid of what was made last.
-    made: Mutex<Option<String>>,
+    /// What was made last.
+    made: Mutex<Option<CiliumIdentity>>,
 }
 
 impl<'a> InKubernetes<'a> {
@@ -143,44 +180,71 @@ impl<'a> InKubernetes<'a> {
         Self { api, made: Mutex::default() }
     }
 
-    async fn read(&self, number: NumericIdentity) -> Option<CiliumIdentity> {
-        self.api.get_opt(&number.to_string()).await.ok().flatten()
+    /// The object, made if it is missing; nothing if the number is another's.
+    async fn ensure(
+        &self,
+        number: NumericIdentity,
+        labels: &Labels,
+    ) -> Result<Option<CiliumIdentity>, Error> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(made) = made.filter(|made| made.number() == Some(number)) {
+            return Ok(Some(made));
+        }
+        let ours = |there: CiliumIdentity| Some(there).filter(|there| there.labels() == *labels);
+        // Mostly it is there.
+        let there = match self.read(number).await? {
+            Some(there) => ours(there),
+            None => match self.create(number, labels).await? {
+                Some(made) => Some(made),
+                // Somebody was faster.
+                None => self.read(number).await?.and_then(ours),
+            },
+        };
+        if there.is_none() {
+            let labels = labels.canonical();
+            tracing::warn!(%number, labels, "the number is another's in Kubernetes");
+        }
+        Ok(there)
     }
 
-    /// The object, if it was missing.
-    async fn ensure(&self, number: NumericIdentity, labels: &Labels) {
-        match self.make(number, labels).await {
-            Ok(true) => {}
-            Ok(false) => {
-                let labels = labels.canonical();
-                tracing::warn!(%number, labels, "the number is another's in Kubernetes");
+    async fn read(&self, number: NumericIdentity) -> Result<Option<CiliumIdentity>, Error> {
+        let failed =
+            |cause| Error::Kubernetes { operation: "read", number, cause: Box::new(cause) };
+        self.api.get_opt(&number.to_string()).await.map_err(failed)
+    }
+
+    /// What was made; nothing if there is one of this number.
+    async fn create(
+        &self,
+        number: NumericIdentity,
+        labels: &Labels,
+    ) -> Result<Option<CiliumIdentity>, Error> {
+        let object = super::allocate::object(number, labels);
+        match self.api.create(&PostParams::default(), &object).await {
+            Ok(made) => Ok(Some(made)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(cause) => {
+                let cause = Box::new(cause);
+                Err(Error::Kubernetes { operation: "create", number, cause })
             }
-            Err(error) => tracing::warn!(error, "identity not written to Kubernetes"),
         }
     }
 }
 
 impl Maker for InKubernetes<'_> {
     async fn make(&self, number: NumericIdentity, labels: &Labels) -> Result<bool, String> {
-        let object = super::allocate::object(number, labels);
-        match self.api.create(&PostParams::default(), &object).await {
-            Ok(made) => {
-                *self.made.lock().unwrap_or_else(PoisonError::into_inner) = made.metadata.uid;
-                Ok(true)
-            }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let there = self.api.get_opt(&number.to_string()).await;
-                let there =
-                    there.map_err(|error| format!("read CiliumIdentity {number}: {error}"))?;
-                Ok(there.is_some_and(|there| there.labels() == *labels))
-            }
-            Err(error) => Err(format!("create CiliumIdentity {number}: {error}")),
-        }
+        let text = |error: Error| error.to_string();
+        let Some(made) = self.create(number, labels).await.map_err(text)? else {
+            let there = self.read(number).await.map_err(text)?;
+            return Ok(there.is_some_and(|there| there.labels() == *labels));
+        };
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        Ok(true)
     }
 
     async fn take_back(&self, number: NumericIdentity) {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(uid) = made else { return };
+        let Some(uid) = made.and_then(|made| made.metadata.uid) else { return };
         let guard = Preconditions { uid: Some(uid), resource_version: None };
         let params = DeleteParams::default().preconditions(guard);
         if let Err(error) = self.api.delete(&number.to_string(), &params).await {

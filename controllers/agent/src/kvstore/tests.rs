@@ -1,10 +1,9 @@
 //! An agent's part in the kvstore, on a real etcd.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
+use cilia_crds::NumericIdentity;
 use cilia_identity::Space;
 use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{IpIdentityPair, Node, decode};
@@ -13,15 +12,12 @@ use cilia_runtime::config::{Config as Flags, Flags as AllFlags};
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::eventually;
-use kube::Api;
-use kube::api::ListParams;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Kvstore, Mode, Settings};
 use crate::endpoint::Endpoints;
-use crate::identity::{self, Identities, Management};
+use crate::identity::{Identities, Management};
 use crate::ipcache::Fed;
 use crate::node::{LocalNode, Nodes};
 
@@ -38,7 +34,7 @@ fn settings(etcd: &Etcd, mode: &str) -> Settings {
     Settings::read(&flags).expect("settings")
 }
 
-fn local(number: u8) -> LocalNode {
+pub(super) fn local(number: u8) -> LocalNode {
     LocalNode {
         name: format!("n{number}"),
         ipv4: Some([172, 18, 0, number].into()),
@@ -48,11 +44,11 @@ fn local(number: u8) -> LocalNode {
     }
 }
 
-fn space() -> Space {
+pub(super) fn space() -> Space {
     Space::new(1, 255).expect("allowed")
 }
 
-fn kvstore(etcd: &Etcd, mode: &str, number: u8) -> Kvstore {
+pub(super) fn kvstore(etcd: &Etcd, mode: &str, number: u8) -> Kvstore {
     let metrics = Metrics::new("test");
     let workqueues = Workqueues::register(&metrics);
     Kvstore::new(&settings(etcd, mode), space(), &local(number), &workqueues, &metrics)
@@ -60,7 +56,7 @@ fn kvstore(etcd: &Etcd, mode: &str, number: u8) -> Kvstore {
         .expect("a kvstore")
 }
 
-async fn value(client: &Client, key: &str) -> Result<Vec<u8>, String> {
+pub(super) async fn value(client: &Client, key: &str) -> Result<Vec<u8>, String> {
     match client.get(key).await {
         Ok(Some(kv)) => Ok(kv.value),
         other => Err(format!("{key}: {other:?}")),
@@ -103,8 +99,11 @@ async fn nodes_and_addresses_are_told_and_read() {
     let kvstore = kvstore(&etcd, "kvstore", 1);
     let (feed, mut told) = mpsc::channel(64);
     let stop = CancellationToken::new();
-    let running =
-        tokio::spawn(kvstore.clone().run(endpoints.clone(), nodes, Some(feed), stop.clone()));
+    let api = cilia_runtime::testing::client_of(([127, 0, 0, 1], 1).into(), "nobody's");
+    let identities = Identities::new(api, space(), Management::Agent);
+    let running = kvstore.clone();
+    let running = running.run(identities, endpoints.clone(), nodes, Some(feed), stop.clone());
+    let running = tokio::spawn(running);
 
     let node = keys::node("east", "n1");
     let said = eventually(|| value(&client, &node)).await;
@@ -148,70 +147,4 @@ async fn nodes_and_addresses_are_told_and_read() {
     tokio::time::timeout(std::time::Duration::from_secs(10), gone).await.expect("it is told");
     stop.cancel();
     running.await.unwrap();
-}
-
-fn labels(app: usize) -> Labels {
-    let mut labels = Labels::new();
-    labels.insert("k8s", "app", &format!("app-{app}"));
-    labels
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_every_mode_agents_agree_on_one_number_and_both_stores_do() {
-    const AGENTS: u8 = 4;
-    const SETS: usize = 12;
-    let (etcd, server) = (Etcd::start().await, crate::endpoint::testing::api_server().await);
-    let client = server.client();
-    for (round, mode) in
-        ["doublewrite-readcrd", "doublewrite-readkvstore", "kvstore"].into_iter().enumerate()
-    {
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        for number in 1..=AGENTS {
-            let identities = Identities::with_settings(
-                client.clone(),
-                identity::Settings {
-                    space: space(),
-                    management: Management::Agent,
-                    well_known: Vec::new(),
-                    timeout: std::time::Duration::from_mins(2),
-                    grace: std::time::Duration::ZERO,
-                },
-            );
-            identities.use_backend(kvstore(&etcd, mode, number).backend().expect("a backend"));
-            tokio::spawn({
-                let (identities, stop) = (identities.clone(), stop.clone());
-                async move { identities.run(stop).await }
-            });
-            tasks.spawn(async move {
-                let mut got = BTreeSet::new();
-                for set in 0..SETS {
-                    let set = round * SETS + set;
-                    let number = identities.allocate(&labels(set)).await.expect("allocate");
-                    assert_eq!(identities.number(&labels(set)), Some(number));
-                    got.insert((set, number));
-                }
-                got
-            });
-        }
-        let all: BTreeSet<(usize, NumericIdentity)> =
-            tasks.join_all().await.into_iter().flatten().collect();
-        assert_eq!(all.len(), SETS, "{mode}: one number for each set: {all:?}");
-        let (stored, _) = etcd.client().list(&keys::identity_ids()).await.unwrap();
-        let stored: BTreeSet<(String, String)> = stored
-            .into_iter()
-            .map(|kv| (String::from_utf8(kv.key).unwrap(), String::from_utf8(kv.value).unwrap()))
-            .collect();
-        let api: Api<CiliumIdentity> = Api::all(client.clone());
-        let objects = api.list(&ListParams::default()).await.unwrap();
-        for (set, number) in &all {
-            let text = labels(*set).canonical();
-            assert!(stored.contains(&(keys::identity_id(number.0), text)), "{mode}: {set}");
-            let there = objects.items.iter().filter(|object| object.labels() == labels(*set));
-            let there: Vec<_> = there.filter_map(CiliumIdentity::number).collect();
-            let want = if mode == "kvstore" { vec![] } else { vec![*number] };
-            assert_eq!(there, want, "{mode}: {set}");
-        }
-        stop.cancel();
-    }
 }

@@ -12,6 +12,8 @@ mod shell;
 mod tasks;
 
 #[cfg(test)]
+mod succession_tests;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

@@ -47,6 +47,11 @@ churn: images ## Have 2,000 pods come and go on five nodes: nothing may be left,
 mesh: images ## Have two clusters read each other, and change the modes of identities under traffic (3 minutes)
 	@hack/mesh
 
+.PHONY: kvstore-faults
+kvstore-faults: images ## Break etcd in every way, under agents and under a cluster whose modes change: nothing may be lost (12 minutes)
+	@CILIA_QUORUM_LOST_SECONDS=180 CILIA_FAULTS=12 cargo test -p cilia-kvstore --test etcd -- cluster_faults --nocapture
+	@CILIA_KVSTORE_FAULTS=1 cargo test -p cilia-e2e --test main_job -- kvstore
+
 .PHONY: pools
 pools: images ## Give pods addresses out of pools on a cluster of their own (ipam.mode=multi-pool): one minute
 	@CILIA_E2E_VALUES="ipam.mode=multi-pool \

@@ -14,6 +14,7 @@ mod churn;
 mod conformance;
 mod crowd;
 mod installed;
+mod kvstore;
 mod operator_restart;
 mod policy;
 mod pools;
@@ -52,6 +53,9 @@ async fn main() -> ExitCode {
         bad_input::a_wrong_cidr_is_named,
         bad_input::an_impossible_policy_is_named,
         api_server_away::traffic_flows_and_all_converges,
+        kvstore::modes_change_under_traffic,
+        kvstore::faults_of_etcd_lose_no_packet,
+        kvstore::without_quorum_kubernetes_is_enough,
     ];
     run("e2e", scenarios).await
 }

@@ -243,3 +243,61 @@ impl Collects for Collector {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use cilia_kvstore::mesh::{Counts, Remote};
+    use cilia_runtime::metrics::Metrics;
+    use prometheus_client::collector::Collector as Collects;
+    use prometheus_client::encoding::DescriptorEncoder;
+
+    use super::Encoder;
+
+    #[derive(Debug)]
+    struct Clusters(BTreeMap<String, Remote>);
+
+    impl Collects for Clusters {
+        fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+            Encoder(encoder).clusters(&self.0)
+        }
+    }
+
+    /// The families about other clusters, each cluster by its name.
+    #[test]
+    fn other_clusters_are_counted() {
+        let counts = Counts { nodes: 2, identities: 9, ips: 30, services: 4 };
+        let west =
+            Remote { ready: true, synced: true, connected: true, counts, ..Remote::default() };
+        let north = Remote {
+            synced: true,
+            failures: 3,
+            last_failure: 1_700_000_000,
+            revocations: 1,
+            counts: Counts { services: 0, ..counts },
+            ..Remote::default()
+        };
+        let metrics = Metrics::new("cilium");
+        let clusters = [("west".to_owned(), west), ("north".to_owned(), north)];
+        metrics.register_collector(Box::new(Clusters(clusters.into())));
+        let text = metrics.render();
+        for (name, north, west) in [
+            ("failures", "3", "0"),
+            ("last_failure_ts", "1700000000", "0"),
+            ("readiness_status", "0", "1"),
+            ("cache_revocations", "1", "0"),
+            ("nodes", "2", "2"),
+            ("services", "0", "4"),
+            ("endpoints", "30", "30"),
+        ] {
+            for (cluster, value) in [("north", north), ("west", west)] {
+                let line = format!(
+                    "cilium_clustermesh_remote_cluster_{name}{{target_cluster=\"{cluster}\"}} {value}\n"
+                );
+                assert!(text.contains(&line), "{line} is not in {text}");
+            }
+        }
+        assert!(text.contains("cilium_clustermesh_remote_clusters 2\n"), "{text}");
+    }
+}

@@ -70,6 +70,7 @@ const BUILT: &[&str] = &[
     "enable-node-selector-labels",
     "enable-non-default-deny-policies",
     "enable-policy",
+    "enable-sctp",
     "enable-well-known-identities",
     "fixed-identity-mapping",
     "identity-allocation-mode",
@@ -359,6 +360,7 @@ mod tests {
         let of = |args: &[&str]| read(args).unwrap().datapath;
         assert!(!of(&[]).extended_protocols);
         assert!(of(&["--enable-extended-ip-protocols=true"]).extended_protocols);
+        assert!(!of(&[]).sctp && of(&["--enable-sctp"]).sctp);
         assert!(of(&["--policy-audit-mode=true"]).policy_audit);
         assert!(of(&[]).policy_accounting && !of(&["--policy-accounting=false"]).policy_accounting);
         let timeouts = ["--bpf-ct-timeout-regular-tcp=1h", "--bpf-ct-timeout-service-any=30s"];

@@ -95,11 +95,11 @@ pub fn is_off(skb: Skb, config: &NodeConfig) -> bool {
 /// Reads the whole packet: addresses, then what conntrack and policy need.
 #[inline(always)]
 pub fn packet(skb: Skb, s: &mut Scratch, config: &NodeConfig) -> Result<(), Drop> {
-    read(skb, s, config.flags & NodeConfig::EXTENDED_PROTOCOLS != 0)
+    read(skb, s, config.flags)
 }
 
 #[inline(always)]
-fn read(skb: Skb, s: &mut Scratch, extended: bool) -> Result<(), Drop> {
+fn read(skb: Skb, s: &mut Scratch, flags: u32) -> Result<(), Drop> {
     addresses(skb, s)?;
     s.flow.saddr = s.saddr;
     s.flow.daddr = s.daddr;
@@ -109,7 +109,7 @@ fn read(skb: Skb, s: &mut Scratch, extended: bool) -> Result<(), Drop> {
     if s.fragment == LATER {
         return frag::recall(s);
     }
-    transport(skb, s, extended)?;
+    transport(skb, s, flags)?;
     if s.fragment == FIRST {
         frag::remember(s);
     }
@@ -119,7 +119,7 @@ fn read(skb: Skb, s: &mut Scratch, extended: bool) -> Result<(), Drop> {
 /// As [`packet`], of any protocol: what has no ports is tracked by its addresses.
 #[inline(always)]
 pub fn any_packet(skb: Skb, s: &mut Scratch) -> Result<(), Drop> {
-    read(skb, s, true)
+    read(skb, s, NodeConfig::SCTP | NodeConfig::EXTENDED_PROTOCOLS)
 }
 
 /// Reads addresses and protocol; notes where the protocol's head is.
@@ -213,8 +213,9 @@ pub fn is_extension(next: u8) -> bool {
 }
 
 #[inline(always)]
-fn transport(skb: Skb, s: &mut Scratch, extended: bool) -> Result<(), Drop> {
+fn transport(skb: Skb, s: &mut Scratch, flags: u32) -> Result<(), Drop> {
     match s.proto {
+        SCTP if flags & NodeConfig::SCTP == 0 => without_ports(flags),
         TCP | UDP | SCTP => {
             let ports: Ports = skb.load(s.l4).ok_or(Drop(reason::CT_INVALID_HDR))?;
             s.flow.sport = ports.source;
@@ -226,10 +227,17 @@ fn transport(skb: Skb, s: &mut Scratch, extended: bool) -> Result<(), Drop> {
             Ok(())
         }
         ICMP | ICMPV6 => icmp::read(skb, s),
-        // Without ports, one connection for all between two addresses.
-        _ if extended => Ok(()),
-        _ => Err(Drop(reason::CT_UNKNOWN_PROTO)),
+        _ => without_ports(flags),
     }
+}
+
+/// Without ports, one connection for all between two addresses, where that is wanted.
+#[inline(always)]
+fn without_ports(flags: u32) -> Result<(), Drop> {
+    if flags & NodeConfig::EXTENDED_PROTOCOLS == 0 {
+        return Err(Drop(reason::CT_UNKNOWN_PROTO));
+    }
+    Ok(())
 }
 
 /// Whether the destination is an address that routers do not forward to.

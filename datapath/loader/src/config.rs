@@ -46,6 +46,8 @@ pub struct NodeConfig {
     pub trace: bool,
     /// Let ICMP fragmentation-needed pass before policy.
     pub allow_icmp_frag_needed: bool,
+    /// SCTP is forwarded, and its ports count (`enable-sctp`).
+    pub sctp: bool,
     /// Forward protocols that are not TCP, UDP, SCTP or ICMP too, tracked by their addresses.
     pub extended_protocols: bool,
     /// Count packets by the policy entry that decided (`policy-accounting`).
@@ -79,6 +81,7 @@ impl Default for NodeConfig {
             policy_audit: false,
             trace: false,
             allow_icmp_frag_needed: true,
+            sctp: false,
             extended_protocols: false,
             policy_accounting: true,
             host_endpoint: None,
@@ -98,6 +101,7 @@ impl NodeConfig {
             (self.policy_audit, kernel::NodeConfig::AUDIT),
             (self.trace, kernel::NodeConfig::TRACE),
             (self.allow_icmp_frag_needed, kernel::NodeConfig::ALLOW_FRAG_NEEDED),
+            (self.sctp, kernel::NodeConfig::SCTP),
             (self.extended_protocols, kernel::NodeConfig::EXTENDED_PROTOCOLS),
             (self.policy_accounting, kernel::NodeConfig::ACCOUNTING),
         ];

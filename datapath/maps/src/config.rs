@@ -67,4 +67,6 @@ impl NodeConfig {
     pub const EXTENDED_PROTOCOLS: u32 = 32;
     /// Packets are counted by the entry of the policy map that decided.
     pub const ACCOUNTING: u32 = 64;
+    /// SCTP is a protocol with ports.
+    pub const SCTP: u32 = 128;
 }

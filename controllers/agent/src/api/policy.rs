@@ -1,5 +1,6 @@
 //! The policies in use, the flows that they have judged, and how strictly they are enforced.
 
+mod counted;
 mod explain;
 
 use std::collections::BTreeSet;
@@ -26,8 +27,13 @@ pub(super) use explain::{diff, explain};
 /// The option under which Cilium has audit mode.
 const AUDIT: &str = "PolicyAuditMode";
 
-pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
-    Json(shown(&parts))
+pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Response {
+    let mut answer = shown(&parts);
+    match counted::rules(&parts).await {
+        Ok(rules) => answer["rules"] = rules,
+        Err(fault) => return (StatusCode::INTERNAL_SERVER_ERROR, fault).into_response(),
+    }
+    Json(answer).into_response()
 }
 
 /// The policies in use, their revision, and those that can't be used.

@@ -17,6 +17,7 @@ pub(super) fn read(
         policy_audit: flags.bool("policy-audit-mode"),
         trace: true,
         allow_icmp_frag_needed: flags.bool("allow-icmp-frag-needed"),
+        sctp: flags.bool("enable-sctp"),
         extended_protocols: flags.bool("enable-extended-ip-protocols"),
         policy_accounting: flags.bool("policy-accounting"),
         lives: Lives {

@@ -13,8 +13,18 @@ use super::Settings;
 use super::test_agent::{Agent, TCP, WEB, create, identity, policy, slice, web};
 use crate::api;
 use crate::device::testing::{BpfFs, in_private_node};
+use crate::endpoint::NamedPort;
 
 impl Agent {
+    /// Why a question has no answer.
+    async fn refuses(&self, path: &str) -> String {
+        let request = http::Request::get(path).body(Body::empty()).unwrap();
+        let answer = api::router(self.parts.clone()).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 400, "{path}");
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
     /// What the API answers to a change of policies.
     async fn would_cut(&self, policies: &Value) -> Value {
         let request = http::Request::post("/v1/policy/diff");
@@ -49,6 +59,8 @@ fn verdicts_are_explained() {
         let agent = Agent::with(&bpf, Settings { host: true, lockdown: false }).await;
         let mut local = web();
         local.identity = local.identity.or(Some(cilia_crds::NumericIdentity(1234)));
+        local.named_ports =
+            vec![NamedPort { name: "http".into(), port: 80, protocol: "TCP".into() }];
         agent.parts.endpoints.put_for_test(local.clone());
         agent.enforcer.restore_host().unwrap();
         agent.enforcer.restored();
@@ -74,12 +86,18 @@ fn verdicts_are_explained() {
         })
         .await;
 
-        // Sides are identities, addresses and pods.
+        // Sides are identities, addresses, entities and pods; ports have names.
         for (from, port, allowed, says) in [
-            ("5000", 80, true, "CiliumNetworkPolicy default/allow"),
-            ("10.0.1.5", 80, true, "spec.ingress[0]"),
-            ("5000", 81, false, "none allows it"),
-            ("203.0.113.9", 80, false, "It is dropped."),
+            ("5000", "80", true, "CiliumNetworkPolicy default/allow"),
+            ("5000", "http", true, "CiliumNetworkPolicy default/allow"),
+            ("10.0.1.5", "80", true, "spec.ingress[0]"),
+            ("5000", "81", false, "none allows it"),
+            ("203.0.113.9", "80", false, "It is dropped."),
+            ("2001:db8::9", "HTTP", false, "It is dropped."),
+            ("reserved:remote-node", "80", false, "fromEntities"),
+            ("world", "80", false, "It is dropped."),
+            ("host", "80", true, "by default"),
+            ("default%2Fweb", "80", false, "none allows it"),
         ] {
             let path =
                 format!("/v1/policy/explain?from={from}&to=default%2Fweb&proto=6&port={port}");
@@ -87,6 +105,30 @@ fn verdicts_are_explained() {
             assert_eq!(told["explanation"]["allowed"], allowed, "{from} {port}: {told}");
             assert!(told["text"].as_str().unwrap().contains(says), "{from} {port}: {told}");
         }
+        for (from, port, why) in [
+            ("999", "80", "there is no identity 999"),
+            ("moon", "80", "\"moon\" is no pod (NAMESPACE/NAME), no address"),
+            ("default%2Fnobody", "80", "there is no endpoint default/nobody"),
+            (
+                "5000",
+                "https",
+                "the receiver has no TCP port of the name \"https\": it names http (80)",
+            ),
+            ("5000", "70000", "port 70000 is not between 0 and 65535"),
+        ] {
+            let path =
+                format!("/v1/policy/explain?from={from}&to=default%2Fweb&proto=6&port={port}");
+            let fault = agent.refuses(&path).await;
+            assert!(fault.contains(why), "{from} {port}: {fault}");
+        }
+
+        // What rules have decided: nothing yet, with one entry each.
+        let shown = agent.shows("/v1/policy").await;
+        let counted = |field: &str| {
+            json!({"policy": "CiliumNetworkPolicy default/allow", "field": field, "log": "shop",
+                "endpoints": 1, "entries": 1, "packets": 0, "bytes": 0})
+        };
+        assert_eq!(shown["rules"], json!([counted("spec.egress[0]"), counted("spec.ingress[0]")]));
 
         // Whom rules select, and of whom they are.
         let selectors = agent.shows("/v1/policy/selectors").await;

@@ -56,6 +56,7 @@ impl Bench {
         let bpf = BpfFs::mount();
         let mut config = bpf.config();
         config.node.router_v6 = Some("fd00::1".parse().unwrap());
+        config.node.sctp = true;
         change(&mut config);
         let datapath = bpffs::load(&config);
         let (mac, node_mac) = (MAC_B, NODE_MAC);

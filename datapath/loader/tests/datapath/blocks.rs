@@ -190,4 +190,9 @@ fn sctp_is_a_protocol_with_ports() {
     assert_eq!(bench.verdict(&remote), Err(reason::POLICY));
     bench.rule(A, PolicyKey { proto: SCTP, ..PolicyKey::all(ID_REMOTE, true) }, false);
     assert_eq!(bench.verdict(&remote), Ok(PASS));
+    // Where it is off it is one of the protocols that nothing is known about.
+    bench.set_node(&NodeConfig::default());
+    assert_eq!(bench.verdict(&remote), Err(reason::CT_UNKNOWN_PROTO));
+    bench.set_node(&NodeConfig { extended_protocols: true, ..NodeConfig::default() });
+    assert_eq!(bench.verdict(&remote), Ok(PASS), "by its addresses");
 }

@@ -1,7 +1,9 @@
 //! One packet, one program: what it says, what it makes of the packet, what it tells.
 
 use cilia_loader::maps::reason;
-use cilia_loader::{Connection, EndpointInfo, Hook, Opened, PolicyEntry, PolicyKey, converge};
+use cilia_loader::{
+    Connection, EndpointInfo, Hook, NodeConfig, Opened, PolicyEntry, PolicyKey, converge,
+};
 
 use crate::bench::{
     A, A4, A6, B, B4, B6, Bench, ID_A, ID_B, ID_REMOTE, MAC_B, NODE_MAC, PASS, REDIRECT, REMOTE4,
@@ -189,6 +191,16 @@ fn an_error_passes_if_it_is_about_a_known_connection() {
         assert_eq!(bench.verdict(&error), Err(reason::POLICY), "about nothing");
         assert_eq!(bench.verdict(&ask), Ok(REDIRECT));
         assert_eq!(bench.verdict(&error), Ok(REDIRECT));
+    }
+}
+
+#[test]
+fn a_word_that_packets_are_too_big_passes_before_policy_if_that_is_wanted() {
+    let bench = Bench::new();
+    let error = Packet::new(UDP, A4, B4).error(B4, 3, 4);
+    for (allow_icmp_frag_needed, want) in [(true, Ok(REDIRECT)), (false, Err(reason::POLICY))] {
+        bench.set_node(&NodeConfig { allow_icmp_frag_needed, ..NodeConfig::default() });
+        assert_eq!(bench.verdict(&error), want, "{allow_icmp_frag_needed}");
     }
 }
 

@@ -14,8 +14,8 @@ use kube::Api;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::Parts;
 use super::super::query::bad_request;
-use super::super::{Parts, not_found};
 
 /// The most policies in a change, and the longest name of a side.
 const MOST: usize = 10_000;
@@ -27,13 +27,17 @@ pub(in super::super) struct Asked {
     from: String,
     to: String,
     proto: u8,
-    port: u16,
+    /// By number, or by the name that the receiver gives it.
+    port: String,
 }
 
 pub(in super::super) async fn explain(
     State(parts): State<Arc<Parts>>,
     Query(asked): Query<Asked>,
 ) -> Response {
+    if asked.port.len() > LONGEST {
+        return bad_request(format!("a port's name has at most {LONGEST} bytes"));
+    }
     let mut sides = Vec::new();
     for text in [&asked.from, &asked.to] {
         match party(&parts, text).await {
@@ -44,10 +48,17 @@ pub(in super::super) async fn explain(
     let [Some(to), Some(from)] = [sides.pop(), sides.pop()] else {
         return bad_request("two sides are needed");
     };
-    let flow = Flow { from, to, proto: asked.proto, port: asked.port };
-    let told = parts.enforcer.ask(move |rules| cilia_policy::explain(rules, &flow)).await;
-    let Some(told) = told else { return stopping() };
-    Json(json!({"explanation": told, "text": told.to_string()})).into_response()
+    let told = parts.enforcer.ask(move |rules| {
+        let port = cilia_policy::port(rules, &to, asked.proto, &asked.port)?;
+        Ok::<_, String>(cilia_policy::explain(rules, &Flow { from, to, proto: asked.proto, port }))
+    });
+    match told.await {
+        Some(Ok(told)) => {
+            Json(json!({"explanation": told, "text": told.to_string()})).into_response()
+        }
+        Some(Err(fault)) => bad_request(fault),
+        None => stopping(),
+    }
 }
 
 /// Which of the flows of late these policies, put in the place of their namesakes, would cut.
@@ -113,20 +124,29 @@ fn allowed_flows(parts: &Parts) -> (Vec<Flow>, Vec<Value>) {
     flows.into_iter().unzip()
 }
 
-/// Whom a text means: an identity's number, an address, or a pod.
+/// Whom a text means: an identity's number, an address, an entity, or a pod.
 async fn party(parts: &Parts, text: &str) -> Result<Party, Response> {
     if text.len() > LONGEST {
         return Err(bad_request(format!("a name has at most {LONGEST} bytes")));
     }
     if let Ok(number) = text.parse::<u32>() {
-        return Ok(Party { identity: Some(NumericIdentity(number)), ..Party::default() });
+        let identity = NumericIdentity(number);
+        let known = parts.enforcer.ask(move |rules| rules.labels(identity).is_some()).await;
+        return match known {
+            Some(true) => Ok(Party { identity: Some(identity), ..Party::default() }),
+            Some(false) => Err(bad_request(format!("there is no identity {number}"))),
+            None => Err(stopping()),
+        };
     }
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(of_address(parts, address));
     }
+    if let Some(identity) = cilia_policy::entity(text) {
+        return Ok(Party { identity: Some(identity), ..Party::default() });
+    }
     let Some((namespace, name)) = text.split_once('/') else {
         return Err(bad_request(format!(
-            "{text:?} is no identity's number, no address and no pod (NAMESPACE/NAME)"
+            "{text:?} is no pod (NAMESPACE/NAME), no address, no identity's number and no entity such as host"
         )));
     };
     let local = parts.endpoints.list();
@@ -143,7 +163,9 @@ async fn party(parts: &Parts, text: &str) -> Result<Party, Response> {
         (StatusCode::BAD_GATEWAY, format!("get CiliumEndpoint {text}: {error}")).into_response()
     })?;
     let status = found.and_then(|found| found.status);
-    let Some(status) = status else { return Err(not_found(format!("no endpoint {text}"))) };
+    let Some(status) = status else {
+        return Err(bad_request(format!("there is no endpoint {text}")));
+    };
     let identity = status.identity.and_then(|identity| identity.id);
     let pairs = status.networking.map(|networking| networking.addressing).unwrap_or_default();
     let mut addresses = pairs.into_iter().flat_map(|pair| [pair.ipv4, pair.ipv6]).flatten();

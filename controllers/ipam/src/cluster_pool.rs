@@ -349,3 +349,5 @@ fn parse(pod_cidrs: &[String]) -> Result<Vec<IpNet>, Refusal> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

@@ -18,13 +18,13 @@ pub fn unread_flags<'f>(built: &[&'f str], folders: &[PathBuf]) -> Vec<&'f str> 
 }
 
 fn gather(folder: &Path, sources: &mut String) {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| failed(folder, &error));
     for path in entries.map(|entry| entry.expect("a folder's entry").path()) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() {
             gather(&path, sources);
         } else if path.extension().is_some_and(|kind| kind == "rs") && !name.contains("test") {
-            let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+            let text = std::fs::read_to_string(&path).unwrap_or_else(|error| failed(&path, &error));
             // What only its own list or a test says is not read.
             let text = text.split("\nmod tests {").next().unwrap_or_default();
             let (before, list) = text.split_once(LIST.0).unwrap_or((text, ""));
@@ -32,4 +32,8 @@ fn gather(folder: &Path, sources: &mut String) {
             sources.push_str(list.split_once(LIST.1).unwrap_or_default().1);
         }
     }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> ! {
+    panic!("{}: {error}", path.display())
 }

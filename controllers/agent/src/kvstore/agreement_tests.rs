@@ -3,7 +3,6 @@
 //! `CILIA_SETS` says how many sets (5000 in docs/kvstore.md, few by default), `CILIA_SEED` repeats an order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
@@ -261,7 +260,7 @@ async fn an_etcd_that_is_away_costs_no_identity(server: &ApiServer) {
     });
     let running = tokio::spawn(kvstore.run(here, endpoints, nodes, None, stop.clone()));
     etcd.run(0);
-    let client = Arc::new(etcd.client());
+    let client = etcd.client();
     let master = keys::identity_id(number.0);
     let written = eventually_for(LONG, || value(&client, &master)).await;
     assert_eq!(written, labels.canonical().into_bytes(), "it is made up for");

@@ -16,9 +16,9 @@ use crate::clustermesh::Remotes;
 use crate::identity_gc::Collections;
 use crate::wiring::{Context, Leading, duties};
 
-const QUEUE: &str = "0.005 0.01 0.025 0.05 0.1 0.25 0.5 1.0 2.5 5.0 10.0 \
-                     60.0 300.0 900.0 1800.0 3600.0 +Inf";
-const TRIGGER: &str = "0.005 0.025 0.05 0.1 0.2 0.4 0.6 0.8 1.0 1.25 1.5 2.0 3.0";
+const QUEUE: &str = "0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 \
+                     60 300 900 1800 3600 +Inf";
+const TRIGGER: &str = "0.005 0.025 0.05 0.1 0.2 0.4 0.6 0.8 1 1.25 1.5 2 3";
 
 /// Name without `cilium_operator_`, type, labels, the first buckets.
 type Contract = (&'static str, &'static str, &'static [&'static str], &'static str);

@@ -83,6 +83,10 @@ impl World {
             sides.push(Side::Pod(number, Arc::new(labels), draw::address(rng)));
         }
         sides.extend((0..12).map(|_| Side::Outside(draw::address(rng))));
+        // What one subject's rules name changes the maps of others: all of it first.
+        for subject in self.identities.keys().take(most) {
+            repository.prepare(*subject);
+        }
         let mut cases = Vec::new();
         for (subject, labels) in self.identities.iter().take(most) {
             let ports = draw::names(rng);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
-use cilia_identity::{Ledger, Record, Space};
+use cilia_identity::{Fixed, Ledger, Record, Space};
 use cilia_runtime::turns::Turns;
 use cilia_runtime::watch::Event;
 use futures::StreamExt as _;
@@ -26,11 +26,6 @@ use grace::Grace;
 
 /// The annotation by which the operator marks identities that nobody uses.
 const HEARTBEAT: &str = "io.cilium.heartbeat";
-
-/// The label by which a pod asks for one of `fixed-identity-mapping`'s identities: its name.
-const FIXED_IDENTITY: &str = "io.cilium.fixed-identity";
-/// The numbers that `fixed-identity-mapping` may name.
-pub const FIXED: std::ops::RangeInclusive<u32> = 128..=255;
 
 /// Who makes identities (`identity-management-mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,11 +140,10 @@ impl Identities {
     /// The labels that an endpoint has whose pod and namespace have these: those of a fixed identity, where the pod
     /// names one that there is.
     pub fn of_endpoint(&self, labels: Labels) -> Labels {
-        let name = labels.iter().find(|(name, _)| name.key == FIXED_IDENTITY);
+        let name = labels.iter().find(|(name, _)| name.key == Fixed::LABEL);
         let wanted = name.map(|(_, name)| Labels::reserved(name));
-        let known =
-            |wanted: &Labels| self.fixed(wanted).is_some_and(|number| FIXED.contains(&number.0));
-        wanted.filter(known).unwrap_or(labels)
+        let user_s = |number: NumericIdentity| Fixed::NUMBERS.contains(&number.0);
+        wanted.filter(|wanted| self.fixed(wanted).is_some_and(user_s)).unwrap_or(labels)
     }
 
     /// The number that these labels have in every cluster.

@@ -5,23 +5,22 @@ use std::ops::RangeInclusive;
 
 use cilia_crds::{Labels, NumericIdentity};
 
-/// The label by which a pod asks for one, by its name.
-const LABEL: &str = "io.cilium.fixed-identity";
-/// The numbers that may be fixed: of the reserved ones those that are the user's.
-const NUMBERS: RangeInclusive<u32> = 128..=255;
-
 /// Numbers with names, as `fixed-identity-mapping` says them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fixed(BTreeMap<String, NumericIdentity>);
 
 impl Fixed {
+    /// The label by which a pod asks for one, by its name.
+    pub const LABEL: &str = "io.cilium.fixed-identity";
+    /// The numbers that may be fixed: of the reserved ones those that are the user's.
+    pub const NUMBERS: RangeInclusive<u32> = 128..=255;
     /// What a mapping may hold, for messages.
     pub const ALLOWED: &str = "number=name, the numbers from 128 to 255";
 
     /// Reads a mapping of numbers to names; nothing if it holds what is not allowed.
     pub fn parse(mapping: &BTreeMap<String, String>) -> Option<Self> {
         let one = |(number, name): (&String, &String)| {
-            let number = number.parse().ok().filter(|number| NUMBERS.contains(number))?;
+            let number = number.parse().ok().filter(|number| Self::NUMBERS.contains(number))?;
             (!name.is_empty()).then(|| (name.clone(), NumericIdentity(number)))
         };
         mapping.iter().map(one).collect::<Option<_>>().map(Self)
@@ -34,7 +33,7 @@ impl Fixed {
 
     /// The labels of the number that a pod with these asks for, if there is one of that name.
     pub fn asked_for(&self, labels: &Labels) -> Option<Labels> {
-        let (_, name) = labels.iter().find(|(label, _)| label.key == LABEL)?;
+        let (_, name) = labels.iter().find(|(label, _)| label.key == Self::LABEL)?;
         self.0.contains_key(name).then(|| Labels::reserved(name))
     }
 }

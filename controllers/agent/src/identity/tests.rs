@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
-use cilia_identity::Space;
+use cilia_identity::{Fixed, Space};
 use futures::StreamExt as _;
 use kube::api::ObjectMeta;
 
-use super::{FIXED_IDENTITY, HEARTBEAT, Identities, Management, Settings};
+use super::{HEARTBEAT, Identities, Management, Settings};
 
 fn client() -> kube::Client {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
@@ -82,7 +82,7 @@ async fn pods_ask_for_fixed_identities_by_name() {
     let identities = with(vec![fixed.clone()], Duration::from_mins(2));
     let asks = |name: &str| {
         let mut labels = labels("web");
-        labels.insert("k8s", FIXED_IDENTITY, name);
+        labels.insert("k8s", Fixed::LABEL, name);
         labels
     };
     assert_eq!(identities.of_endpoint(asks("store")), fixed.1);

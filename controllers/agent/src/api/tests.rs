@@ -43,8 +43,8 @@ fn parts(bpf: &BpfFs, flags: &[&str], endpoints: Vec<LocalEndpoint>) -> Parts {
         cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
     let space = Space::new(0, 255).unwrap();
     let (metrics, ipam) = (Metrics::new("cilium"), Ipam::default());
-    let ranges = ["10.0.0.0/24", "fd00::/120"].map(|range| range.parse().unwrap());
-    ipam.set_ranges(&ranges, &["10.0.0.1".parse().unwrap()]).unwrap();
+    let ranges = ["10.0.1.0/24", "fd01::/120"].map(|range| range.parse().unwrap());
+    ipam.set_ranges(&ranges, &["10.0.1.1".parse().unwrap()]).unwrap();
     Parts {
         config: Arc::new(
             Config::load(Flags::agent(), flags.iter().map(ToString::to_string), []).unwrap(),
@@ -113,13 +113,13 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::POST, "/v1/ipam?family=ipv4&owner=me", 201, r#""host-addressing":{"#),
         (Method::POST, "/v1/ipam?family=ipx", 400, "neither ipv4 nor ipv6"),
         (Method::POST, "/v1/ipam?pool=red", 502, "no pools"),
-        (Method::POST, "/v1/ipam/10.0.0.77", 200, ""),
-        (Method::POST, "/v1/ipam/10.0.0.77", 409, "not-specified"),
+        (Method::POST, "/v1/ipam/10.0.1.77", 200, ""),
+        (Method::POST, "/v1/ipam/10.0.1.77", 409, "not-specified"),
         (Method::POST, "/v1/ipam/10.9.0.1", 500, "10.9.0.1"),
         (Method::POST, "/v1/ipam/ten", 400, "not an address"),
-        (Method::DELETE, "/v1/ipam/10.0.0.77", 200, ""),
-        (Method::DELETE, "/v1/ipam/10.0.0.77", 404, "given to nobody"),
-        (Method::DELETE, "/v1/ipam/10.0.0.1", 500, "in use by router"),
+        (Method::DELETE, "/v1/ipam/10.0.1.77", 200, ""),
+        (Method::DELETE, "/v1/ipam/10.0.1.77", 404, "given to nobody"),
+        (Method::DELETE, "/v1/ipam/10.0.1.1", 500, "in use by router"),
         (Method::PUT, "/v1/policy", 501, "kubectl apply"),
         (Method::GET, "/v1/prefilter", 501, "no program runs at XDP"),
         (Method::GET, "/v1/debuginfo", 200, r#""kernel-version":""#),

@@ -80,6 +80,9 @@ async fn with_backends(agent: &Agent) -> anyhow::Result<Vec<Value>> {
     Ok(services)
 }
 
+/// The bit of a service's flags that says that clients keep their backends.
+const AFFINITY: u64 = 16;
+
 fn services(entries: &[Value]) -> Rows {
     let mut rows = Rows::new();
     for entry in entries {
@@ -88,7 +91,9 @@ fn services(entries: &[Value]) -> Rows {
         let backend = &entry["address"];
         let value = if slot == "0" {
             let nowhere = if text(&entry["ip"]).contains(':') { "[::]:0" } else { "0.0.0.0:0" };
-            format!("{nowhere} ({rev_nat}) (0) [ClusterIP, non-routable]")
+            let keeps = entry["flags"].as_u64().unwrap_or(0) & AFFINITY != 0;
+            let affinity = if keeps { "sessionAffinity, " } else { "" };
+            format!("{nowhere} ({rev_nat}) (0) [ClusterIP, {affinity}non-routable]")
         } else if backend.is_null() {
             format!("backend {} not found", text(&entry["backend"]))
         } else {
@@ -122,5 +127,9 @@ mod tests {
             "backend 9 not found",
         ];
         assert_eq!(rows, [("10.96.0.1:443/TCP".to_owned(), want.map(str::to_owned).to_vec())]);
+        let mut keeping = entry(0, json!(null));
+        keeping["flags"] = json!(16);
+        let shown = "0.0.0.0:0 (3) (0) [ClusterIP, sessionAffinity, non-routable]";
+        assert_eq!(services(&[keeping])[0].1, [shown]);
     }
 }

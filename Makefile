@@ -61,6 +61,10 @@ pools: images ## Give pods addresses out of pools on a cluster of their own (ipa
 		ipam.operator.autoCreateCiliumPodIPPools.default.ipv6.maskSize=123" \
 		cargo test -p cilia-e2e --test main_job -- reach pools
 
+.PHONY: live
+live: images ## Edit labels, swap policies and cut a node's power under traffic, and measure how long verdicts take (5 minutes)
+	@CILIA_LIVE=1 cargo test -p cilia-e2e --test main_job -- edits flips guarded_nodes reboot
+
 .PHONY: lint
 lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files
 	@hack/lint

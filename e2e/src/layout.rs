@@ -3,7 +3,7 @@
 //! All of it follows from the cluster's name, so clusters stand side by side and leftovers of a
 //! killed run are found again without any record of it.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -109,7 +109,12 @@ impl Layout {
 
     /// Where the API server listens.
     pub fn api_server(&self) -> String {
-        format!("https://{}:{API_PORT}", self.ipv4(CONTROL_PLANE))
+        format!("https://{}", self.api_address())
+    }
+
+    /// The same, as an address and a port.
+    pub fn api_address(&self) -> SocketAddr {
+        SocketAddr::new(self.ipv4(CONTROL_PLANE).into(), API_PORT)
     }
 }
 

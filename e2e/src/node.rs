@@ -2,6 +2,8 @@
 //! so that the usual paths and process 1 are the node's, and a cgroup; containerd, kubelet and kube-proxy run
 //! there with their defaults.
 
+mod power;
+
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::Path;
@@ -25,6 +27,9 @@ use crate::{ControlPlane, Error, Options};
 const MOUNTS: &str = include_str!("node/mounts.sh");
 /// A node's process 1: reaps whoever is orphaned.
 const INIT: &str = "while :; do sleep 3600 & wait; done";
+/// Starts a daemon again as often as it fails, as a machine's init does: kubelet gives up where a runtime
+/// that takes over many pods is slow to answer.
+const AGAIN: &str = r#"until "$@"; do sleep 1; done"#;
 /// The image every pod's sandbox runs.
 pub(crate) const PAUSE_IMAGE: &str = "localhost/cilia/pause:1";
 /// Where the cluster's DNS is found.
@@ -65,15 +70,20 @@ impl Node {
         [self.layout.ipv4(host).into(), self.layout.ipv6(host).into()]
     }
 
-    /// Makes the node's namespaces, cgroup, cable to the bridge, and configuration.
+    /// Makes the node's configuration, and the rest as if its power came on.
     pub async fn create(
         &self,
         cgroups: &Cgroups,
         authority: &Authority,
         options: &Options,
     ) -> Result<(), Error> {
-        cgroups.create(&self.layout.node_cgroup(self.index))?;
         self.configure(authority, options)?;
+        self.boot(cgroups, options).await
+    }
+
+    /// Makes what a machine has anew each time that it starts: namespaces, cgroup, cable to the bridge, mounts.
+    async fn boot(&self, cgroups: &Cgroups, options: &Options) -> Result<(), Error> {
+        cgroups.create(&self.layout.node_cgroup(self.index))?;
         self.connect(options).await?;
         let dir = self.layout.node_dir(self.index);
         for name in ["etc-work", "opt", "opt-work", "var-lib", "var-log"] {
@@ -195,7 +205,12 @@ impl Node {
     ) -> Result<(), Error> {
         let [ipv4, ipv6] = self.addresses();
         let addresses = if options.ipv6 { format!("{ipv4},{ipv6}") } else { ipv4.to_string() };
+        let [shell, c, again] = ["sh", "-c", AGAIN].map(str::to_owned);
         let kubelet = vec![
+            shell.clone(),
+            c,
+            again,
+            shell,
             tools.path("kubelet").display().to_string(),
             "--config=/etc/kubernetes/kubelet.yaml".to_owned(),
             "--kubeconfig=/etc/kubernetes/kubelet.conf".to_owned(),

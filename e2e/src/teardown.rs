@@ -6,10 +6,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::Error;
 use crate::cgroup::Cgroups;
@@ -18,10 +14,6 @@ use crate::error::io;
 use crate::layout::{Layout, STATE_ROOT};
 use crate::node::remove as remove_path;
 use crate::pins;
-use crate::wait::{Look, until};
-
-/// How long processes may take to die.
-const LIMIT: Duration = Duration::from_secs(15);
 
 /// Removes all of the cluster; says whether there was anything.
 pub(crate) async fn remove(layout: &Layout, cgroups: &Cgroups) -> Result<bool, Error> {
@@ -29,7 +21,7 @@ pub(crate) async fn remove(layout: &Layout, cgroups: &Cgroups) -> Result<bool, E
     let cgroup = layout.cgroup();
     let found = state.exists() || !cgroups.members(&cgroup).is_empty();
     cgroups.kill(&cgroup).await?;
-    end_strangers(layout).await?;
+    pins::end_holders(&pins::kept(&layout.pins())).await?;
     unmount(&state).await?;
     let device = layout.host_device();
     if Path::new("/sys/class/net").join(&device).exists() {
@@ -43,27 +35,8 @@ pub(crate) async fn remove(layout: &Layout, cgroups: &Cgroups) -> Result<bool, E
     Ok(found)
 }
 
-/// Ends processes that a user started in a namespace of the cluster by other means than ours:
-/// they would keep it, and its devices, alive.
-async fn end_strangers(layout: &Layout) -> Result<(), Error> {
-    until("end of the processes in the cluster's namespaces", LIMIT, || async {
-        match pins::holders(&layout.pins()) {
-            Ok(pids) if pids.is_empty() => Look::Done(Ok(())),
-            Ok(pids) => {
-                for &pid in &pids {
-                    // One that is gone already is what we want.
-                    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-                }
-                Look::Not(format!("still there: {pids:?}"))
-            }
-            Err(error) => Look::Done(Err(error)),
-        }
-    })
-    .await?
-}
-
-/// Unmounts everything at or below the cluster's folder, the last mounted first.
-async fn unmount(state: &Path) -> Result<(), Error> {
+/// Unmounts everything at or below a folder or file, the last mounted first.
+pub(crate) async fn unmount(state: &Path) -> Result<(), Error> {
     let path = Path::new("/proc/self/mountinfo");
     let table = fs::read_to_string(path).map_err(io("read", path))?;
     for target in below(&table, &state.display().to_string()) {

@@ -27,13 +27,8 @@ enum Sub {
     Up(Up),
     /// Remove the cluster and every trace of it.
     Down,
-    /// Run a command on a node, in its namespaces.
-    Node {
-        /// The node: 1, 2, …
-        index: u8,
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-        command: Vec<String>,
-    },
+    /// Run a command on a node, in its namespaces, or take its power away and give it back.
+    Node(NodeArgs),
     /// Run a command of this machine in a pod's network namespace.
     Pod {
         /// NAMESPACE/NAME
@@ -66,6 +61,35 @@ enum Sub {
     /// Container images, made from local files.
     #[command(subcommand)]
     Image(ImageCommand),
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct NodeArgs {
+    #[command(subcommand)]
+    power: Option<Power>,
+    /// The node: 1, 2, …, or its name
+    #[arg(required = true, value_parser = node_index)]
+    node: Option<u8>,
+    /// The command
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Power {
+    /// Take a node's power away: its processes end, its devices, eBPF maps and /run are gone, its disk stays.
+    Stop {
+        /// The node: 1, 2, …, or its name
+        #[arg(value_parser = node_index)]
+        node: u8,
+    },
+    /// Give a node its power back.
+    Start {
+        /// The node: 1, 2, …, or its name
+        #[arg(value_parser = node_index)]
+        node: u8,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -132,11 +156,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
                 }
             );
         }
-        Sub::Node { index, command } => {
-            let cluster = Cluster::open(layout).await?;
-            let node = cluster.node(&format!("n{index}"))?;
-            bail!(replace_by(&node.place.words(cluster.cgroups(), "exec", command)?));
-        }
+        Sub::Node(args) => return self::node(layout, args).await,
         Sub::Pod { pod, command } => {
             let cluster = Cluster::open(layout).await?;
             let pid = pod_process(&cluster, &pod).await?;
@@ -184,6 +204,36 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn node(layout: Layout, args: NodeArgs) -> Result<ExitCode> {
+    let cluster = Cluster::open(layout).await?;
+    let node = |index: u8| cluster.node(&format!("n{index}"));
+    match (args.power, args.node) {
+        (Some(Power::Stop { node: index }), _) => {
+            let node = node(index)?;
+            node.power_off(cluster.cgroups()).await?;
+            eprintln!("node {} has no power", node.name());
+        }
+        (Some(Power::Start { node: index }), _) => {
+            let node = node(index)?;
+            node.power_on(cluster.cgroups(), &cluster.tools, &cluster.options).await?;
+            eprintln!("node {} runs", node.name());
+        }
+        (None, Some(index)) => {
+            let words = node(index)?.place.words(cluster.cgroups(), "exec", args.command)?;
+            bail!(replace_by(&words));
+        }
+        // The command line is not read so.
+        (None, None) => bail!("which node?"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `1` or `n1`.
+fn node_index(text: &str) -> Result<u8, String> {
+    let digits = text.strip_prefix('n').unwrap_or(text);
+    digits.parse().map_err(|_| format!("{text:?} is no node: write 1 or n1"))
 }
 
 async fn up(layout: Layout, up: &Up) -> Result<ExitCode> {

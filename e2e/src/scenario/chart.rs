@@ -32,7 +32,15 @@ pub async fn restart(stage: &Stage) -> Result<(), Error> {
     let namespace = format!("--namespace={NAMESPACE}");
     for workload in ["daemonset/cilium", "deployment/cilium-operator"] {
         stage.cluster.kubectl(&[&namespace, "rollout", "restart", workload]).await?;
-        let limit = format!("--timeout={}s", READY_LIMIT.as_secs());
+    }
+    rolled_out(stage).await
+}
+
+/// Waits until all pods of Cilia are of the configuration that was installed last.
+pub async fn rolled_out(stage: &Stage) -> Result<(), Error> {
+    let namespace = format!("--namespace={NAMESPACE}");
+    let limit = format!("--timeout={}s", READY_LIMIT.as_secs());
+    for workload in ["daemonset/cilium", "deployment/cilium-operator"] {
         stage.cluster.kubectl(&[&namespace, "rollout", "status", workload, &limit]).await?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +20,23 @@ const DRAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Datagrams {
     stop: Arc<AtomicBool>,
-    done: tokio::sync::oneshot::Receiver<io::Result<Tally>>,
+    done: tokio::sync::oneshot::Receiver<io::Result<(Tally, Vec<Sent>)>>,
+}
+
+/// A datagram, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// When it was sent.
+    pub at: Instant,
+    /// Whether it came back.
+    pub answered: bool,
+}
+
+/// How long after the beginning of a span of time the last datagram was sent in it with which it did not go as `answered`
+/// says; nothing if it always did.
+pub fn settled(sent: &[Sent], span: Range<Instant>, answered: bool) -> Option<Duration> {
+    let other = |one: &&Sent| span.contains(&one.at) && one.answered != answered;
+    sent.iter().rfind(other).map(|last| last.at.duration_since(span.start))
 }
 
 /// What became of a stream of datagrams.
@@ -57,29 +74,41 @@ impl Datagrams {
 
     /// Stops and counts.
     pub async fn finish(self) -> Result<Tally, Error> {
+        self.journal().await.map(|(tally, _)| tally)
+    }
+
+    /// Stops, counts, and tells what became of each datagram, in the order of sending.
+    pub async fn journal(self) -> Result<(Tally, Vec<Sent>), Error> {
         self.stop.store(true, Ordering::Relaxed);
-        let tally =
+        let journal =
             self.done.await.unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
-        tally.map_err(|error| Error::Invalid(format!("datagrams: {error}")))
+        journal.map_err(|error| Error::Invalid(format!("datagrams: {error}")))
     }
 }
 
-fn send(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<Tally> {
+fn send(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<(Tally, Vec<Sent>)> {
     socket.set_nonblocking(true)?;
     let mut tally = Tally { sent: 0, answered: 0, longest_gap: Duration::ZERO };
+    let mut sent: Vec<Sent> = Vec::new();
     let mut last_answer = Instant::now();
     let mut end: Option<Instant> = None;
     let mut buffer = [0; 64];
     while end.is_none_or(|end| end.elapsed() < DRAIN && tally.answered < tally.sent) {
         if end.is_none() {
+            let at = Instant::now();
             if stop.load(Ordering::Relaxed) {
-                end = Some(Instant::now());
+                end = Some(at);
             } else if socket.send(&tally.sent.to_be_bytes()).is_ok() {
                 tally.sent += 1;
+                sent.push(Sent { at, answered: false });
             }
         }
         while let Ok(size) = socket.recv(&mut buffer) {
-            if size == size_of::<u64>() {
+            let number = buffer.first_chunk().filter(|_| size == size_of::<u64>());
+            let number = number.map(|bytes| u64::from_be_bytes(*bytes));
+            let one = number.and_then(|number| sent.get_mut(usize::try_from(number).ok()?));
+            if let Some(one) = one.filter(|one| !one.answered) {
+                one.answered = true;
                 tally.answered += 1;
                 tally.longest_gap = tally.longest_gap.max(last_answer.elapsed());
                 last_answer = Instant::now();
@@ -87,7 +116,7 @@ fn send(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<Tally> {
         }
         std::thread::sleep(PACE);
     }
-    Ok(tally)
+    Ok((tally, sent))
 }
 
 /// A connection over which numbered messages go to and fro.
@@ -154,4 +183,25 @@ fn exchange(mut stream: TcpStream, stop: &AtomicBool, exchanged: &AtomicU64) -> 
         std::thread::sleep(PACE);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Sent, settled};
+
+    #[test]
+    fn the_last_that_went_otherwise_counts() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let answers = [true, true, false, true, false, false];
+        let sent: Vec<_> =
+            (0u64..).zip(answers).map(|(i, answered)| Sent { at: at(i * 10), answered }).collect();
+        let late = |from, to, answered| settled(&sent, at(from)..at(to), answered);
+        assert_eq!(late(10, 60, false), Some(Duration::from_millis(20)));
+        assert_eq!(late(10, 40, true), Some(Duration::from_millis(10)));
+        assert_eq!(late(40, 60, false), None);
+        assert_eq!(late(60, 90, true), None, "nothing was sent");
+    }
 }

@@ -106,6 +106,25 @@ impl Plan {
 }
 
 impl Pod {
+    /// A node's own network, to send and receive as what runs there does.
+    pub fn of_node(stage: &Stage, name: &str) -> Result<Self, Error> {
+        let node = stage.cluster.node(name)?;
+        let pids = node.place.pids(stage.cluster.cgroups(), "kubelet");
+        let pid = pids.first().ok_or_else(|| Error::Invalid(format!("{name} does not run")))?;
+        let [IpAddr::V4(ipv4), IpAddr::V6(ipv6)] = node.addresses() else {
+            return Err(Error::Invalid(format!("{name} has not an address of each family")));
+        };
+        Ok(Self {
+            namespace: String::new(),
+            name: name.to_owned(),
+            uid: String::new(),
+            node: name.to_owned(),
+            ipv4,
+            ipv6,
+            pid: *pid,
+        })
+    }
+
     /// Both addresses, IPv4 first.
     pub fn addresses(&self) -> [IpAddr; 2] {
         [self.ipv4.into(), self.ipv6.into()]

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::Value;
 
 use super::chart;
@@ -71,6 +73,19 @@ impl Stage {
             return Ok(());
         }
         Cluster::down(&self.cluster.layout).await.map(drop)
+    }
+
+    /// A client of the API server, as the administrator.
+    pub async fn client(&self) -> Result<Client, Error> {
+        let unusable = |error: &dyn std::fmt::Display| {
+            Error::Invalid(format!("the administrator's kubeconfig: {error}"))
+        };
+        let file = Kubeconfig::read_from(self.cluster.layout.kubeconfig());
+        let file = file.map_err(|error| unusable(&error))?;
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(file, &options).await;
+        let config = config.map_err(|error| unusable(&error))?;
+        Client::try_from(config).map_err(|error| unusable(&error))
     }
 
     /// The objects of `kind`, of one namespace or of all.

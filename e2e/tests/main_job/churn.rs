@@ -17,8 +17,6 @@ use cilia_e2e::scenario::live::Datagrams;
 use cilia_e2e::scenario::pods::{self, Plan, Pod};
 use cilia_e2e::scenario::traffic::serve;
 use cilia_e2e::scenario::{Stage, agent, chart};
-use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +53,7 @@ impl Size {
 
 pub(crate) async fn nothing_is_left_and_nothing_lost(stage: &Stage) -> Result<()> {
     let size = Size::asked_for()?;
-    let client = client(stage).await?;
+    let client = stage.client().await?;
     labels::make(stage, &client, size.namespaces).await?;
     let [from, to] = [labels::namespace(0), labels::namespace(1)];
     stage
@@ -205,10 +203,4 @@ async fn dropped(stage: &Stage) -> Result<String> {
         }
     }
     Ok(text)
-}
-
-async fn client(stage: &Stage) -> Result<Client> {
-    let file = Kubeconfig::read_from(stage.cluster.layout.kubeconfig())?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
 }

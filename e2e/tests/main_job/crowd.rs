@@ -136,7 +136,7 @@ async fn wrong_entries(
 }
 
 /// The agent's map of addresses, as `cilia bpf ipcache list` shows it.
-async fn ipcache(stage: &Stage, node: &str) -> Result<BTreeMap<String, u64>> {
+pub(crate) async fn ipcache(stage: &Stage, node: &str) -> Result<BTreeMap<String, u64>> {
     let map = agent::json(stage, node, &["bpf", "ipcache", "list"]).await?;
     let of = |(prefix, values): (&String, &Value)| {
         let mut words = values[0].as_str()?.split_whitespace();

@@ -13,12 +13,26 @@ mod bad_input;
 mod churn;
 mod conformance;
 mod crowd;
+mod edits;
+mod flips;
+mod guarded_nodes;
 mod installed;
 mod kvstore;
 mod operator_restart;
 mod policy;
 mod pools;
 mod reach;
+mod reboot;
+
+/// Whether what takes longer is wanted, too: what measures by waiting, or restarts nodes.
+fn asked_for() -> bool {
+    let asked =
+        std::env::var_os("CILIA_LIVE").is_some_and(|value| !value.is_empty() && value != "0");
+    if !asked {
+        println!("  left out: `make live` has it");
+    }
+    asked
+}
 
 /// Names of scenarios and the functions that perform them, in the order in which they run.
 macro_rules! scenarios {
@@ -44,8 +58,14 @@ async fn main() -> ExitCode {
         crowd::a_hundred_pods_come_and_go,
         churn::nothing_is_left_and_nothing_lost,
         pools::ranges_follow_the_pods,
+        edits::count_within_a_second,
+        edits::lose_nothing_that_is_allowed,
+        flips::lose_nothing_and_let_nothing_through,
+        guarded_nodes::entities_are_told_apart,
+        guarded_nodes::policies_of_nodes_cut_and_keep,
         agent_restart::a_killed_agent_loses_no_packet,
         agent_restart::a_restart_at_rest_writes_nothing,
+        reboot::a_node_comes_back_as_it_was,
         operator_restart::another_leads_after_a_clean_stop,
         operator_restart::another_leads_after_a_kill,
         operator_restart::a_restart_at_rest_writes_nothing,

@@ -100,10 +100,7 @@ fn keys_are_literal() {
         (keys::node("east", "n1"), "cilium/state/nodes/v1/east/n1"),
         (keys::ip("fd00::/64".parse().unwrap()), "cilium/state/ip/v1/default/fd00::/64"),
         (keys::service("east", "ns", "web"), "cilium/state/services/v1/east/ns/web"),
-        (
-            keys::service_export("east", "ns", "web"),
-            "cilium/state/serviceexports/v1/east/ns/web",
-        ),
+        (keys::service_export("east", "ns", "web"), "cilium/state/serviceexports/v1/east/ns/web"),
         (keys::POLICY_STATUSES.to_owned(), "cilium/state/cnpstatuses/v2"),
         (keys::cluster_config("east"), "cilium/cluster-config/east"),
         (own.canary("east", keys::NODES), "cilium/synced/east/cilium/state/nodes/v1"),

@@ -96,46 +96,7 @@ pub(super) async fn run(
 ) {
     let Sources { client, kinds, identities, nodes, ipcache } = sources;
     let (mut policies, unlisted) = feed::policies(&client, kinds, &enforcer.0.config);
-    let mut repository = Repository::new(enforcer.0.config.clone());
-    restored::prefixes(&mut repository, &datapath);
-    restored::nodes(&mut repository, &datapath);
-    restored::blocks(&mut repository, &datapath);
-    let audit = restored::audit(&datapath);
-    let mut worker = Worker {
-        enforcer,
-        datapath,
-        repository,
-        endpoints: BTreeMap::new(),
-        bearers: Bearers::default(),
-        stale: Stale::default(),
-        audit,
-        known: BTreeMap::new(),
-        identities_version: None,
-        notes: BTreeMap::new(),
-        faults: BTreeMap::new(),
-        closed: BTreeSet::new(),
-        waiting: Vec::new(),
-        plans: Vec::new(),
-        prefixes: Vec::new(),
-        prefixes_settled: false,
-        policies_changed: false,
-        policies_shown: Arc::default(),
-        local_shown: (None, Arc::default()),
-        unlisted,
-        identities_listed: false,
-        addresses_listed: false,
-        restored: false,
-        failed: false,
-        blocks: None,
-        nodes: BTreeMap::new(),
-        node_identities: BTreeMap::new(),
-        api_slices: BTreeMap::new(),
-        services: references::Services::default(),
-        services_watched: false,
-        cluster_policies_watched: false,
-        more: Vec::new(),
-        client,
-    };
+    let mut worker = Worker::new(enforcer, datapath, client, unlisted);
     let mut nodes_changed = nodes.subscribe();
     worker.take_nodes(&nodes);
     let mut changed = identities.subscribe();
@@ -198,6 +159,51 @@ pub(super) async fn run(
 }
 
 impl Worker {
+    /// Knows nothing of the cluster yet, but what a former agent has left in the kernel. So many kinds of policy
+    /// are to be listed.
+    fn new(enforcer: Enforcer, datapath: Arc<Datapath>, client: Client, unlisted: usize) -> Self {
+        let mut repository = Repository::new(enforcer.0.config.clone());
+        restored::prefixes(&mut repository, &datapath);
+        restored::nodes(&mut repository, &datapath);
+        restored::blocks(&mut repository, &datapath);
+        let audit = restored::audit(&datapath);
+        Self {
+            enforcer,
+            datapath,
+            repository,
+            endpoints: BTreeMap::new(),
+            bearers: Bearers::default(),
+            stale: Stale::default(),
+            audit,
+            known: BTreeMap::new(),
+            identities_version: None,
+            notes: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            waiting: Vec::new(),
+            plans: Vec::new(),
+            prefixes: Vec::new(),
+            prefixes_settled: false,
+            policies_changed: false,
+            policies_shown: Arc::default(),
+            local_shown: (None, Arc::default()),
+            unlisted,
+            identities_listed: false,
+            addresses_listed: false,
+            restored: false,
+            failed: false,
+            blocks: None,
+            nodes: BTreeMap::new(),
+            node_identities: BTreeMap::new(),
+            api_slices: BTreeMap::new(),
+            services: references::Services::default(),
+            services_watched: false,
+            cluster_policies_watched: false,
+            more: Vec::new(),
+            client,
+        }
+    }
+
     /// Whether what is known is all there is.
     fn ready(&self) -> bool {
         // This node is known only after all nodes have been listed.

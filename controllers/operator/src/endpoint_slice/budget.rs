@@ -1,7 +1,7 @@
 //! Keeps the write budget of slices at what the settings, the size of the cluster and the API server allow.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cilia_runtime::config::Config;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::adaptive::Adaptive;
+use super::STANDARD_WORKERS;
 use super::rate_limits::RateLimits;
 use crate::failure::Failure;
 
@@ -67,6 +68,13 @@ impl Budget {
         (burst - AT_ONCE).max(burst / 2.0)
     }
 
+    /// Writes of ordinary namespaces that may be under way at once.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "floats saturate")]
+    pub(super) fn at_once(&self) -> usize {
+        let known = self.adaptive.as_ref().and_then(|adaptive| lock(adaptive).at_once());
+        known.map_or(STANDARD_WORKERS, |most| (most as usize).min(STANDARD_WORKERS))
+    }
+
     /// The cluster has this many nodes now.
     pub(super) fn nodes(&self, nodes: usize) {
         let (limit, burst) = self.limits.for_nodes(nodes);
@@ -91,7 +99,7 @@ impl Budget {
 
     fn adapt(&self, burst: f64, change: impl FnOnce(&mut Adaptive), otherwise: f64) {
         let limit = self.adaptive.as_ref().map_or(otherwise, |adaptive| {
-            let mut adaptive = adaptive.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut adaptive = lock(adaptive);
             change(&mut adaptive);
             adaptive.limit()
         });
@@ -101,6 +109,10 @@ impl Budget {
             self.gauge.set(limit);
         }
     }
+}
+
+fn lock(adaptive: &Mutex<Adaptive>) -> MutexGuard<'_, Adaptive> {
+    adaptive.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const TOO_MANY_REQUESTS: u16 = 429;

@@ -237,6 +237,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.lanes[lane].reserve = reserve;
     }
 
+    /// Changes how many runs of a lane may be under way at once.
+    pub fn set_most(&mut self, lane: usize, most: usize) {
+        self.lanes[lane].most = most;
+    }
+
     /// The lane whose turn it is and the tokens it must leave; `None` when nothing is ready.
     pub fn choose(&self, now: Instant) -> Option<(usize, f64)> {
         self.choose_from(now, |_| true)

@@ -374,4 +374,7 @@ fn slow_runs_of_a_lane_leave_workers_to_those_before_it() {
     assert_eq!(next(&mut queue, start), None);
     queue.finish(&"s1", Ended::Done, start);
     assert_eq!(next(&mut queue, start), Some("s3"));
+    queue.add(STANDARD, "s4", start);
+    queue.set_most(STANDARD, 3);
+    assert_eq!(next(&mut queue, start), Some("s4"), "it has been given one more");
 }

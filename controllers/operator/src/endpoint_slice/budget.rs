@@ -11,8 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::adaptive::Adaptive;
 use super::STANDARD_WORKERS;
+use super::adaptive::Adaptive;
 use super::rate_limits::RateLimits;
 use crate::failure::Failure;
 

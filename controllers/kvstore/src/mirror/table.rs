@@ -67,11 +67,17 @@ impl Table {
             }
             None => {
                 self.due.remove(key);
-                self.held.remove(key);
-                if self.yielded.remove(key) {
+                let was = self.desired.remove(key).is_some();
+                let known = self.known.get(key).and_then(Option::as_ref).map(|known| known.lease);
+                let wrote = self.held.remove(key);
+                let theirs = wrote.is_some() && known.is_some() && known != wrote;
+                if self.yielded.remove(key) || theirs {
                     self.known.remove(key);
+                } else if was {
+                    // A former process's key that is being read is to be deleted.
+                    self.known.entry(key.into()).or_default();
                 }
-                self.desired.remove(key).is_some()
+                was
             }
         };
         if news {
@@ -98,8 +104,16 @@ impl Table {
         self.open.remove(key);
     }
 
+    /// Whether it was forgotten while somebody looked or wrote: what he found is no business of ours.
+    fn is_forgotten(&self, key: &str) -> bool {
+        !self.desired.contains_key(key) && !self.known.contains_key(key)
+    }
+
     /// This is what is there.
     pub(super) fn found(&mut self, key: &str, known: Option<Known>) {
+        if self.is_forgotten(key) {
+            return;
+        }
         self.doubted.remove(key);
         self.due.remove(key);
         if known.is_none() {
@@ -117,6 +131,9 @@ impl Table {
 
     /// This process has written it.
     pub(super) fn wrote(&mut self, key: &str, known: Known) {
+        if self.is_forgotten(key) {
+            return;
+        }
         if known.lease != 0 {
             self.held.insert(key.into(), known.lease);
         }
@@ -126,6 +143,9 @@ impl Table {
 
     /// It was lost and is there all the same; `ours` says whether on a lease of ours.
     pub(super) fn taken(&mut self, key: &str, known: Known, ours: bool) {
+        if self.is_forgotten(key) {
+            return;
+        }
         if ours {
             self.held.insert(key.into(), known.lease);
         } else if self.desired.get(key).is_some_and(|entry| entry.value != known.value) {
@@ -214,7 +234,10 @@ impl Table {
 
     fn needed(&self, key: &str, ours: impl Fn(i64) -> bool) -> Step {
         match (self.desired.get(key), self.known.get(key)) {
-            (None, Some(Some(known))) if known.revision >= 0 => Step::Delete(known.revision),
+            // What hangs on no lease is everybody's, and stays.
+            (None, Some(Some(known))) if known.revision >= 0 && known.lease != 0 => {
+                Step::Delete(known.revision)
+            }
             (None, _) => Step::Nothing,
             (Some(_), None) => Step::Read,
             (Some(_), _) if self.doubted.contains(key) => Step::Read,
@@ -225,9 +248,13 @@ impl Table {
             (Some(entry), Some(None)) => Step::Create(entry.value.clone()),
             (Some(entry), Some(Some(known))) => {
                 let alive = ours(known.lease);
-                if entry.leased && !alive && self.yielded.contains(key) {
+                let held = self.held.get(key).copied();
+                // Somebody else wrote it after our lease had expired.
+                let since = held.is_some_and(|held| held != known.lease && !ours(held));
+                let theirs = self.yielded.contains(key) || (since && known.value != entry.value);
+                if entry.leased && !alive && theirs {
                     Step::Nothing
-                } else if entry.leased && !alive && self.held.get(key) == Some(&known.lease) {
+                } else if entry.leased && !alive && held == Some(known.lease) {
                     Step::Return(entry.value.clone())
                 } else if entry.leased && (known.value != entry.value || !alive) {
                     Step::Put(entry.value.clone())

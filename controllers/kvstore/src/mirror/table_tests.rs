@@ -79,6 +79,28 @@ fn what_others_took_while_a_lease_had_expired_is_theirs() {
 }
 
 #[test]
+fn what_is_forgotten_while_it_is_written_stays() {
+    let mut table = Table::default();
+    table.want("k", entry("a", false));
+    table.found("k", None);
+    assert_eq!(table.step("k", |_| false), Step::Create(b"a".to_vec()));
+    // Somebody else was faster, which is told before the answer is there.
+    table.forget("k");
+    table.found("k", Some(known("b", 0, 5)));
+    assert_eq!(table.step("k", |_| false), Step::Nothing, "it is another's");
+    // In whichever way it came: a key of everybody is not deleted.
+    table.want("k", entry("a", false));
+    table.found("k", Some(known("b", 0, 5)));
+    table.want("k", None);
+    assert_eq!(table.step("k", |_| false), Step::Nothing);
+    // A former process's own, on its lease, is.
+    table.want("own", entry("a", true));
+    table.want("own", None);
+    table.found("own", Some(known("a", 6, 5)));
+    assert_eq!(table.step("own", |_| false), Step::Delete(5));
+}
+
+#[test]
 fn a_look_that_is_due_takes_nothing_away() {
     let mut table = Table::default();
     table.want("k", entry("v", true));

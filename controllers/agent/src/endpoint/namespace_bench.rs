@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -175,7 +175,10 @@ fn run_node(
 
 /// The labels that each endpoint's object says, and when it was first seen with them.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<HashMap<Key, (Vec<String>, Instant)>>>);
+struct Seen(Arc<Mutex<HashMap<Key, Since>>>);
+
+/// Labels, and when they were first seen.
+type Since = (Vec<String>, Instant);
 
 impl Seen {
     async fn follow(self, api: Api<CiliumEndpoint>) {
@@ -206,7 +209,7 @@ impl Seen {
     }
 }
 
-fn operator(program: &PathBuf, server: &ApiServer, log: &std::path::Path) -> Process {
+fn operator(program: &Path, server: &ApiServer, log: &Path) -> Process {
     let [api] = free_ports();
     let arguments = [
         format!("--k8s-kubeconfig-path={}", server.kubeconfig().display()),

@@ -29,13 +29,11 @@ impl Worker {
             self.local_shown.0 = None;
         }
         failures.append(&mut self.remove());
-        if self.prefixes_settled && !self.failed {
-            if self.repository.retire_prefixes() {
-                self.stale.everybody();
-                self.failed |= !self.write_blocks();
-                failures.append(&mut self.write());
-                failures.append(&mut self.remove());
-            }
+        if self.prefixes_settled && !self.failed && self.repository.retire_prefixes() {
+            self.stale.everybody();
+            self.failed |= !self.write_blocks();
+            failures.append(&mut self.write());
+            failures.append(&mut self.remove());
         }
         self.failed |= !failures.is_empty() || !self.prefixes_settled;
         for (id, done) in self.waiting.drain(..) {
@@ -96,7 +94,9 @@ impl Worker {
                 }
             }
         }
-        failures.keys().for_each(|id| self.stale.add(*id));
+        for id in failures.keys() {
+            self.stale.add(*id);
+        }
         failures
     }
 

@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn only_what_is_there_is_looked_at() {
-        let endpoints = BTreeMap::from([(1, ()), (5, ()), (7, ())]);
+        let endpoints = BTreeMap::from([(1, 'a'), (5, 'b'), (7, 'c')]);
         let mut stale = Stale::default();
         assert!(stale.among(&endpoints).is_empty());
         stale.add(7);

@@ -215,7 +215,10 @@ impl Mirror {
         let client = &self.0.client;
         let mut read = false;
         loop {
-            let step = self.table().step(key, |lease| client.owns(key, lease));
+            let (step, rewinds) = {
+                let mut table = self.table();
+                (table.step(key, |lease| client.owns(key, lease)), table.rewinds())
+            };
             match step {
                 Step::Nothing => break,
                 Step::Read if read => break,
@@ -250,7 +253,7 @@ impl Mirror {
                     }
                     let known =
                         Known { value: kv.value, lease: kv.lease, revision: kv.mod_revision };
-                    self.table().taken(key, known, ours);
+                    self.table().taken(key, known, ours, rewinds);
                 }
                 Step::Create(value) => {
                     let txn = Txn::new().if_absent(key).put(key, &value, 0).else_get(key);

@@ -55,6 +55,8 @@ pub(super) struct Table {
     yielded: BTreeSet<String>,
     /// Keys that may need something to be done.
     open: BTreeSet<String>,
+    /// How often etcd has lost writes.
+    rewinds: u64,
 }
 
 impl Table {
@@ -141,9 +143,15 @@ impl Table {
         self.found(key, Some(known));
     }
 
-    /// It was lost and is there all the same; `ours` says whether on a lease of ours.
-    pub(super) fn taken(&mut self, key: &str, known: Known, ours: bool) {
-        if self.is_forgotten(key) {
+    /// How often etcd has lost writes so far.
+    pub(super) fn rewinds(&self) -> u64 {
+        self.rewinds
+    }
+
+    /// It was lost and is there all the same; `ours` says whether on a lease of ours, and `rewinds` how often
+    /// etcd had lost writes when it was asked: a key that came back with an older copy is nobody's.
+    pub(super) fn taken(&mut self, key: &str, known: Known, ours: bool, rewinds: u64) {
+        if self.is_forgotten(key) || rewinds != self.rewinds {
             return;
         }
         if ours {
@@ -209,6 +217,7 @@ impl Table {
     /// etcd has lost writes: what was known of it, and its revisions, mean nothing. What is ours no
     /// more and came back goes with its lease.
     pub(super) fn rewound(&mut self) {
+        self.rewinds += 1;
         self.known.clear();
         self.doubted.clear();
         self.due.clear();

@@ -63,7 +63,7 @@ fn what_others_took_while_a_lease_had_expired_is_theirs() {
     assert_eq!(table.step("k", before), Step::Put(b"mine".to_vec()));
     table.wrote("k", known("mine", OURS, 7));
     assert_eq!(table.step("k", after), Step::Return(b"mine".to_vec()));
-    table.taken("k", known("theirs", 9, 8), false);
+    table.taken("k", known("theirs", 9, 8), false, 0);
     assert_eq!(table.step("k", after), Step::Nothing);
     table.look_at_all();
     table.found("k", Some(known("theirs", 9, 8)));
@@ -74,8 +74,14 @@ fn what_others_took_while_a_lease_had_expired_is_theirs() {
     assert_eq!(given_up.step("k", after), Step::Nothing, "it is not ours to delete");
     assert!(table.vanished("k"));
     assert_eq!(table.step("k", after), Step::Return(b"mine".to_vec()));
-    table.taken("k", known("mine", 9, 9), false);
+    table.taken("k", known("mine", 9, 9), false, 0);
     assert_eq!(table.step("k", after), Step::Put(b"mine".to_vec()), "the same is no conflict");
+    // One that came back with an older copy of etcd is not another's.
+    table.rewound();
+    table.taken("k", known("older", 3, 2), false, 0);
+    assert_eq!(table.step("k", after), Step::Read);
+    table.found("k", Some(known("older", 3, 2)));
+    assert_eq!(table.step("k", after), Step::Put(b"mine".to_vec()));
 }
 
 #[test]
@@ -151,7 +157,7 @@ impl World {
             }
             Step::Put(value) => write(self, value),
             Step::Return(value) => match self.store.get(key).cloned() {
-                Some(there) => self.table.taken(key, there.clone(), there.lease == lease),
+                Some(there) => self.table.taken(key, there.clone(), there.lease == lease, 0),
                 None => write(self, value),
             },
             Step::Create(_) | Step::Unbind(..) => unreachable!(),

@@ -8,7 +8,7 @@ use cilia_kvstore::{Client, keys};
 use cilia_runtime::testing::{eventually, eventually_for};
 use serde_json::json;
 
-use crate::trial::Trial;
+use super::tests::trial;
 
 /// The first number of cluster 1.
 const FIRST: u32 = 65_600;
@@ -39,18 +39,15 @@ async fn there(client: &Client, key: &str) -> Result<i64, String> {
 async fn a_new_leader_takes_over_from_one_that_goes_on() {
     let etcd = Etcd::start().await;
     let client = etcd.client();
-    let config = format!("--kvstore-opt=etcd.config={}", etcd.config("root").display());
-    let trial = Trial::start(&[
-        "--kvstore=etcd",
-        &config,
-        "--kvstore-opt=etcd.qps=1000",
-        "--identity-allocation-mode=kvstore",
-        "--identity-gc-interval=100ms",
-        "--synchronize-k8s-services=false",
-        "--synchronize-k8s-nodes=false",
-        "--cluster-name=east",
-        "--cluster-id=1",
-    ])
+    let trial = trial(
+        &etcd,
+        &[
+            "--identity-allocation-mode=kvstore",
+            "--identity-gc-interval=100ms",
+            "--synchronize-k8s-services=false",
+            "--synchronize-k8s-nodes=false",
+        ],
+    )
     .await;
     let role = json!({ "metadata": { "name": "kvstore" }, "rules": [] });
     trial.allow(serde_json::from_value(role).expect("a role")).await;
@@ -98,7 +95,7 @@ async fn a_new_leader_takes_over_from_one_that_goes_on() {
         eventually(|| there(&client, key)).await;
     }
     assert_eq!(numbers(&client).await, used, "nothing that is used has gone");
-    let (uses, _) = client.list(&format!("{}/value/", keys::IDENTITIES)).await.unwrap();
-    assert_eq!(uses.len(), used.len());
+    let (claims, _) = client.list(&format!("{}/value/", keys::IDENTITIES)).await.unwrap();
+    assert_eq!(claims.len(), used.len());
     leader.stop().await;
 }

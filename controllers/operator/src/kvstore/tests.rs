@@ -15,6 +15,19 @@ use serde_json::json;
 use super::nodes::Collector;
 use crate::trial::Trial;
 
+/// The operator of cluster east, number 1, with these settings and the store of `etcd`.
+pub(super) async fn trial(etcd: &Etcd, settings: &[&str]) -> Trial {
+    let config = format!("--kvstore-opt=etcd.config={}", etcd.config("root").display());
+    let fixed: &[&str] = &[
+        "--kvstore=etcd",
+        &config,
+        "--kvstore-opt=etcd.qps=1000",
+        "--cluster-name=east",
+        "--cluster-id=1",
+    ];
+    Trial::start(&[fixed, settings].concat()).await
+}
+
 async fn there(client: &Client, key: &str) -> Result<Vec<u8>, String> {
     match client.get(key).await {
         Ok(Some(kv)) => Ok(kv.value),
@@ -33,17 +46,8 @@ async fn gone(client: &Client, key: &str) -> Result<(), String> {
 async fn the_kvstore_has_a_head() {
     let etcd = Etcd::start().await;
     let client = etcd.client();
-    let config = format!("--kvstore-opt=etcd.config={}", etcd.config("root").display());
-    let trial = Trial::start(&[
-        "--kvstore=etcd",
-        &config,
-        "--kvstore-opt=etcd.qps=1000",
-        "--identity-allocation-mode=kvstore",
-        "--identity-gc-interval=300ms",
-        "--cluster-name=east",
-        "--cluster-id=1",
-    ])
-    .await;
+    let trial =
+        trial(&etcd, &["--identity-allocation-mode=kvstore", "--identity-gc-interval=300ms"]).await;
     // What the chart gives with etcd.enabled.
     let role = json!({
         "metadata": { "name": "kvstore" },
@@ -258,17 +262,8 @@ async fn statuses_of_policies(trial: &Trial, client: &Client) {
 async fn other_clusters_read_identities_that_only_kubernetes_has() {
     let etcd = Etcd::start().await;
     let client = etcd.client();
-    let config = format!("--kvstore-opt=etcd.config={}", etcd.config("root").display());
-    let trial = Trial::start(&[
-        "--kvstore=etcd",
-        &config,
-        "--kvstore-opt=etcd.qps=1000",
-        "--identity-allocation-mode=crd",
-        "--synchronize-k8s-services=false",
-        "--cluster-name=east",
-        "--cluster-id=1",
-    ])
-    .await;
+    let trial =
+        trial(&etcd, &["--identity-allocation-mode=crd", "--synchronize-k8s-services=false"]).await;
     // What a former mode left: another's labels under a number of today, and a number of its own.
     let (known, former) = (keys::identity_id(65_601), keys::identity_id(65_602));
     client.put(&known, b"k8s:a=former;", false).await.unwrap();

@@ -146,7 +146,9 @@ impl Manifests {
         match parse::typed(object) {
             Ok(group) => {
                 let (group, faults) = CidrGroup::read(&group);
-                faults.iter().for_each(|one| fault(one.to_string()));
+                for one in &faults {
+                    fault(one.to_string());
+                }
                 self.repository.set_group(&name.into(), Some(group));
             }
             Err(one) => fault(one),

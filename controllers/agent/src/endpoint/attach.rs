@@ -90,7 +90,8 @@ impl Lifecycle {
             ..blank(id, &request, facts.as_deref())
         };
         parts.endpoints.note(id, EndpointState::WaitingForIdentity);
-        match self.build(&mut endpoint, &request, facts.as_deref(), &node).await {
+        let built = Box::pin(self.build(&mut endpoint, &request, facts.as_deref(), &node)).await;
+        match built {
             Ok(device) => {
                 endpoint.state = EndpointState::Ready;
                 let endpoint = parts.endpoints.put(endpoint);

@@ -127,7 +127,7 @@ async fn identities_are_the_same_everywhere() {
     let server = crate::endpoint::testing::api_server().await;
     ten_agents_agree_in_every_mode(&server).await;
     former_endpoints_are_claimed_in_every_mode(&server).await;
-    an_etcd_that_is_away_costs_no_identity(&server).await;
+    Box::pin(an_etcd_that_is_away_costs_no_identity(&server)).await;
 }
 
 async fn ten_agents_agree_in_every_mode(server: &ApiServer) {

@@ -170,13 +170,12 @@ pub(super) fn write(
         pod_cidrs: (config.ipam == IpamMode::Kubernetes).then(|| facts.pod_cidrs.clone()),
         wish,
     };
-    match present {
+    if let Some(present) = present {
         // Until the ranges are known, the router that a former agent published stays.
-        Some(present) => wanted.patch(present, routers.is_empty()).map(Write::Patch),
-        None => {
-            let former: &[IpNet] = if config.ipam == IpamMode::ClusterPool { former } else { &[] };
-            Some(Write::Create(Box::new(wanted.object(config.name.clone(), former))))
-        }
+        wanted.patch(present, routers.is_empty()).map(Write::Patch)
+    } else {
+        let former: &[IpNet] = if config.ipam == IpamMode::ClusterPool { former } else { &[] };
+        Some(Write::Create(Box::new(wanted.object(config.name.clone(), former))))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{begins, is, item, told};
 #[test]
 fn rules() {
     let cnp = |object| told("CiliumNetworkPolicy", object);
-    let ccnp = |object| told("CiliumClusterwideNetworkPolicy", object);
+    let clusterwide = |object| told("CiliumClusterwideNetworkPolicy", object);
     is(
         "no rule",
         cnp(json!({})),
@@ -36,7 +36,7 @@ fn rules() {
         cnp(json!({"spec": {"ingress": [{}]}})),
         "spec: one of endpointSelector and nodeSelector is required; endpointSelector: {} is everybody",
     );
-    for tell in [cnp as fn(Value) -> _, ccnp] {
+    for tell in [cnp as fn(Value) -> _, clusterwide] {
         is(
             "two subjects",
             tell(json!({"spec": {"endpointSelector": {}, "nodeSelector": {}, "ingress": [{}]}})),
@@ -60,7 +60,7 @@ fn rules() {
     );
     is(
         "nodes and requests",
-        ccnp(json!({"spec": {"nodeSelector": {}, "ingress": [{"toPorts": [
+        clusterwide(json!({"spec": {"nodeSelector": {}, "ingress": [{"toPorts": [
             {"ports": [{"port": "80", "protocol": "TCP"}], "rules": {"http": [{}]}}]}]}})),
         "spec.ingress[0].toPorts[0].rules.http: rules for nodes can look into DNS requests only, and for egress only",
     );

@@ -1,5 +1,6 @@
 //! `cilia debuginfo`: what an agent knows, as a text to paste into a report.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -64,7 +65,8 @@ fn report(info: &Value, now: SystemTime) -> String {
     ];
     let mut report = "# Cilium debug information\n".to_owned();
     for (title, body) in sections {
-        report += &format!("\n#### {title}\n\n```\n{}\n```\n", body.trim_end());
+        // Writing to a text can't fail.
+        let _ = write!(report, "\n#### {title}\n\n```\n{}\n```\n", body.trim_end());
     }
     report
 }

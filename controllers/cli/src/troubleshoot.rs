@@ -1,6 +1,7 @@
 //! `cilia troubleshoot`: looks, step by step, how far it is to an etcd: its names, connections, certificates, keys.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -46,7 +47,8 @@ impl Report {
             }
         };
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        self.text += &format!("  {mark}  {what}{said}\n");
+        // Writing to a text can't fail.
+        let _ = writeln!(self.text, "  {mark}  {what}{said}");
     }
 }
 
@@ -90,7 +92,7 @@ pub(crate) async fn run(access: &Access, command: &Command) -> anyhow::Result<Ex
             let wanted =
                 known.iter().filter(|(name, _)| clusters.is_empty() || clusters.contains(name));
             for (cluster, file) in wanted {
-                report.text += &format!("cluster {cluster} ({}):\n", file.display());
+                let _ = writeln!(report.text, "cluster {cluster} ({}):", file.display());
                 examine(&mut report, Options::of_file(file, 20.0), Some(cluster)).await;
             }
         }

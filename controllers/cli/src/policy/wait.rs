@@ -37,11 +37,9 @@ pub(super) async fn run(agent: &Agent, arguments: &Arguments) -> anyhow::Result<
             );
             return Ok(());
         }
-        let since = match behind.iter().any(|one| one.failed) {
-            true => Some(*failing.get_or_insert_with(Instant::now)),
-            false => failing.take().and(None),
-        };
-        let failed = since.is_some_and(|since| since.elapsed() >= arguments.fail_wait_time);
+        let is_failing = behind.iter().any(|one| one.failed);
+        failing = is_failing.then(|| failing.unwrap_or_else(Instant::now));
+        let failed = failing.is_some_and(|since| since.elapsed() >= arguments.fail_wait_time);
         if failed || started.elapsed() >= arguments.max_wait_time {
             let which: Vec<&str> = behind.iter().map(|one| one.said.as_str()).collect();
             bail!(

@@ -92,23 +92,22 @@ fn annotations(annotations: &mut Map<String, Value>) {
 fn variable(variable: &mut Value) {
     let name = variable["name"].as_str().unwrap_or_default();
     let known = VARIABLES.iter().any(|start| name.starts_with(start)) && !is_secret(name);
-    match variable.get_mut("value") {
-        Some(value) if !known => hide(value),
-        _ => {}
+    if let Some(value) = variable.get_mut("value").filter(|_| !known) {
+        hide(value);
     }
     object(variable);
 }
 
 /// The words of a command line: a secret may be behind its option.
 fn command(words: &mut [Value]) {
-    let mut is_secret_s = false;
+    let mut secret_follows = false;
     for word in words {
         let Value::String(text) = word else { continue };
-        if std::mem::take(&mut is_secret_s) && !text.starts_with("--") {
+        if std::mem::take(&mut secret_follows) && !text.starts_with("--") {
             MASK.clone_into(text);
             continue;
         }
-        is_secret_s = SHORT.contains(&text.as_str())
+        secret_follows = SHORT.contains(&text.as_str())
             || (text.starts_with('-') && !text.contains('=') && is_secret(text));
         *text = text::strict(text);
     }

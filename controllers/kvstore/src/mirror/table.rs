@@ -62,25 +62,22 @@ pub(super) struct Table {
 impl Table {
     /// Whether that is news.
     pub(super) fn want(&mut self, key: &str, entry: Option<Entry>) -> bool {
-        let news = match entry {
-            Some(entry) => {
-                let before = self.desired.insert(key.into(), entry.clone());
-                before.as_ref() != Some(&entry)
+        let news = if let Some(entry) = entry {
+            let before = self.desired.insert(key.into(), entry.clone());
+            before.as_ref() != Some(&entry)
+        } else {
+            self.due.remove(key);
+            let was = self.desired.remove(key).is_some();
+            let known = self.known.get(key).and_then(Option::as_ref).map(|known| known.lease);
+            let wrote = self.held.remove(key);
+            let theirs = wrote.is_some() && known.is_some() && known != wrote;
+            if self.yielded.remove(key) || theirs {
+                self.known.remove(key);
+            } else if was {
+                // A former process's key that is being read is to be deleted.
+                self.known.entry(key.into()).or_default();
             }
-            None => {
-                self.due.remove(key);
-                let was = self.desired.remove(key).is_some();
-                let known = self.known.get(key).and_then(Option::as_ref).map(|known| known.lease);
-                let wrote = self.held.remove(key);
-                let theirs = wrote.is_some() && known.is_some() && known != wrote;
-                if self.yielded.remove(key) || theirs {
-                    self.known.remove(key);
-                } else if was {
-                    // A former process's key that is being read is to be deleted.
-                    self.known.entry(key.into()).or_default();
-                }
-                was
-            }
+            was
         };
         if news {
             self.open.insert(key.into());

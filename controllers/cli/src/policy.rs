@@ -154,7 +154,9 @@ fn counted(rules: &[Value]) -> Table {
     let members = ["policy", "field", "log", "endpoints", "entries", "packets", "bytes"];
     let mut table = Table::new(5);
     table.row(["POLICY", "RULE", "LOG", "ENDPOINTS", "ENTRIES", "PACKETS", "BYTES"]);
-    rules.iter().for_each(|rule| table.row(members.map(|member| text(&rule[member]))));
+    for rule in rules {
+        table.row(members.map(|member| text(&rule[member])));
+    }
     table
 }
 

@@ -115,7 +115,7 @@ fn command(words: &mut [Value]) {
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
-    let plain: String = name.chars().filter(|sign| sign.is_ascii_alphanumeric()).collect();
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let is_one = NAMES.iter().any(|part| plain.contains(part)) || plain.ends_with("pass");
     is_one && !HARMLESS.iter().any(|end| name.ends_with(end))
 }

@@ -1,5 +1,5 @@
 //! Policies come, go and take each other's place under traffic: what they all allow loses no packet, and what they
-//! all deny never passes.
+//! all deny never passes, nor while an agent dies and comes back.
 //!
 //! Only when asked for: `make live`.
 
@@ -17,6 +17,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::agent_restart::kill_agent;
 use crate::asked_for;
 
 const PORT: u16 = 7400;
@@ -183,6 +184,10 @@ pub(crate) async fn lose_nothing_and_let_nothing_through(stage: &Stage) -> Resul
         }
     }
     wrong.append(&mut traffic.finish("two denials swap").await?);
+
+    let traffic = Traffic::start(&[near, far], strangers, server).await?;
+    kill_agent(stage, "n1").await?;
+    wrong.append(&mut traffic.finish("the receiver's agent is killed").await?);
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     pods::leave(stage, NAMESPACE).await?;
     Ok(())

@@ -128,15 +128,12 @@ impl Agent {
 
     fn want(&self, key: String, value: Option<Vec<u8>>) {
         let mut wanted = lock(&self.wanted);
-        match value {
-            Some(value) => {
-                self.mirror.set(key.clone(), value.clone());
-                wanted.insert(key, value);
-            }
-            None => {
-                self.mirror.remove(&key);
-                wanted.remove(&key);
-            }
+        if let Some(value) = value {
+            self.mirror.set(key.clone(), value.clone());
+            wanted.insert(key, value);
+        } else {
+            self.mirror.remove(&key);
+            wanted.remove(&key);
         }
     }
 

@@ -34,6 +34,9 @@ app.kubernetes.io/name: cilium-operator
           name: cilium-config
           key: debug
           optional: true
+    # Memory that is free goes back to the node at once: a sixth less at rest for as much more CPU.
+    - name: GLIBC_TUNABLES
+      value: glibc.malloc.mmap_threshold=131072:glibc.malloc.trim_threshold=131072:glibc.malloc.arena_max=1
     {{- if $v.clustermesh.config.enabled }}
     - name: CILIUM_CLUSTERMESH_CONFIG
       value: /var/lib/cilium/clustermesh/

@@ -126,7 +126,11 @@ fn what_a_pod_asks_another_node_goes_through_the_tunnel() {
     bench.set_node(&node);
     assert_eq!(bench.verdict(&ask), Ok(PASS), "no node asks who it is");
     bench.set_node(&NodeConfig { host_endpoint: Some(HOST), ..node });
-    assert_eq!(bench.verdict(&ask), Ok(PASS), "it would be another connection with another address");
+    assert_eq!(
+        bench.verdict(&ask),
+        Ok(PASS),
+        "it would be another connection with another address"
+    );
     let opens = Packet { sport: 50_000, ..ask };
     assert_eq!(bench.verdict(&opens), Ok(REDIRECT));
     assert_eq!(bench.verdict(&opens), Ok(REDIRECT), "it goes on so");

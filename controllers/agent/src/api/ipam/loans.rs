@@ -86,7 +86,11 @@ impl Loans {
     }
 
     /// Lends this very address.
-    pub(in super::super) fn lend_this(&self, address: IpAddr, owner: &str) -> Result<(), AddressError> {
+    pub(in super::super) fn lend_this(
+        &self,
+        address: IpAddr,
+        owner: &str,
+    ) -> Result<(), AddressError> {
         let name = format!("{owner} (on request, {})", uuid(rand::random()));
         self.0.ipam.claim(address, &name)?;
         self.lent().insert(address, Loan { owner: owner.to_owned(), name });

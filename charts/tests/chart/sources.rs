@@ -1,10 +1,10 @@
-//! Where the agent's settings come from: put together by an init container, or one ConfigMap.
+//! Where the agent's settings come from: put together by an init container, or one `ConfigMap`.
 
 use serde_json::{Value, json};
 
 use super::{containers, find, render};
 
-/// The agent's container `config`, its volume of settings, and the ConfigMaps that it may read.
+/// The agent's container `config`, its volume of settings, and the `ConfigMaps` that it may read.
 fn agent(set: &str) -> (Option<Value>, Option<Value>, Value, bool) {
     let documents = render(&["--set", set]);
     let agent = find(&documents, "DaemonSet", "cilium").expect("agent");

@@ -199,10 +199,10 @@ async fn edit(client: &Client, pod: &Pod, labels: &[(&str, Option<&str>)]) -> Re
 }
 
 pub(crate) async fn lose_nothing_that_is_allowed(stage: &Stage) -> Result<()> {
+    const VALUES: [&str; 2] = ["1", "2"];
     if !asked_for() {
         return Ok(());
     }
-    const VALUES: [&str; 2] = ["1", "2"];
     pods::namespace(stage, "versions", &json!({})).await?;
     let plans = [("here", "n1"), ("near", "n1"), ("far", "n2")]
         .map(|(name, node)| Plan::idle("versions", name).on(node).label("version", VALUES[0]));

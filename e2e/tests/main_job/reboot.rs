@@ -80,8 +80,8 @@ pub(crate) async fn a_node_comes_back_as_it_was(stage: &Stage) -> Result<()> {
     println!("  policies hold {:.1} s after the power", start.elapsed().as_secs_f64());
     until("nothing of before in any map", LIMIT, || async {
         match stale(stage).await {
-            Ok(stale) if stale.is_empty() => Look::Done(()),
-            Ok(stale) => Look::Not(format!("{} are stale: {stale:?}", stale.len())),
+            Ok(left) if left.is_empty() => Look::Done(()),
+            Ok(left) => Look::Not(format!("{} are stale: {left:?}", left.len())),
             Err(error) => Look::Not(error.to_string()),
         }
     })
@@ -157,13 +157,13 @@ async fn stale(stage: &Stage) -> Result<Vec<String>> {
             ranges.push(cidr.as_str().unwrap_or_default().parse()?);
         }
     }
-    let mut stale = Vec::new();
+    let mut left = Vec::new();
     for slice in stage.list("ciliumendpointslices", None).await? {
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
             for pair in endpoint["networking"]["addressing"].as_array().into_iter().flatten() {
                 for address in ["ipv4", "ipv6"].iter().filter_map(|family| pair[family].as_str()) {
                     if right.get(&address.parse()?) != endpoint["id"].as_u64().as_ref() {
-                        stale.push(format!("{address} of {} in a slice", endpoint["name"]));
+                        left.push(format!("{address} of {} in a slice", endpoint["name"]));
                     }
                 }
             }
@@ -179,15 +179,15 @@ async fn stale(stage: &Stage) -> Result<Vec<String>> {
             let of_pod =
                 single && *identity >= 256 && ranges.iter().any(|range| range.contains(&prefix));
             if of_pod && right.get(&prefix.addr()) != Some(identity) {
-                stale.push(format!("{prefix} is {identity} on {name}"));
+                left.push(format!("{prefix} is {identity} on {name}"));
             }
         }
         for (address, identity) in &right {
             let prefix = format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 });
             if map.get(&prefix) != Some(identity) {
-                stale.push(format!("{prefix} is {:?} on {name}, not {identity}", map.get(&prefix)));
+                left.push(format!("{prefix} is {:?} on {name}, not {identity}", map.get(&prefix)));
             }
         }
     }
-    Ok(stale)
+    Ok(left)
 }

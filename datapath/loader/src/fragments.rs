@@ -98,6 +98,6 @@ mod tests {
             ("::1".into(), "::2".into())
         );
         assert_eq!((found.id, found.proto), (9, 58));
-        assert_eq!(decode(0, &v6), None);
+        assert_eq!(decode(0, &v4[..8]), None, "too short");
     }
 }

@@ -79,16 +79,14 @@ impl Load {
     /// Creates pods of new label sets, one after the other; by app, the moment before each request.
     ///
     /// The first pod in a namespace for half a minute waits up to 100 ms for the API server's `LimitRanger`, which
-    /// lists the namespace's limits meanwhile. That is no operator's, so each namespace has had a dry run before.
+    /// lists the namespace's limits meanwhile. That is no operator's, so each namespace has a dry run right before.
     pub(super) async fn new_sets(&self, count: usize) -> Result<HashMap<String, Instant>> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        for number in 0..count.min(self.namespaces) {
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace(number));
-            api.create(&dry_run, &pod("dry-run", "dry-run")?).await.context("dry run of a pod")?;
-        }
         let mut asked = HashMap::new();
         let mut ticks = tokio::time::interval(PACE);
         for number in 0..count {
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace(number));
+            api.create(&dry_run, &pod("dry-run", "dry-run")?).await.context("dry run of a pod")?;
             ticks.tick().await;
             let app = format!("new-{number}");
             asked.insert(app.clone(), Instant::now());

@@ -135,8 +135,9 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
 
     /// Changes how many runs of a lane may be under way at once; more than that go on to their end.
     pub fn set_most(&self, lane: usize, most: usize) {
-        self.queue().set_most(lane, most);
-        self.0.changed.notify_one();
+        if self.queue().set_most(lane, most) {
+            self.0.changed.notify_one();
+        }
     }
 
     /// Whether nothing is queued or running.

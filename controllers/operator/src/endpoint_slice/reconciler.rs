@@ -1,7 +1,7 @@
 //! Carries slices between the core, the lanes and the API server.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tracing::debug;
 use super::budget::Budget;
 use super::metrics::{Metrics, Sync};
 use super::store::{Store, seen};
-use super::{FAST, STANDARD, STANDARD_WORKERS};
+use super::{FAST, STANDARD};
 use crate::conflicts::Conflicts;
 use crate::failure::{Failure, NOT_FOUND};
 
@@ -31,8 +31,6 @@ pub(super) struct Reconciler {
     conflicts: Conflicts<Text>,
     /// The bits of how much of the budget is kept for priority namespaces.
     reserve: AtomicU64,
-    /// How many writes of ordinary namespaces may be under way at once.
-    at_once: AtomicUsize,
     epoch: Instant,
 }
 
@@ -52,7 +50,6 @@ impl Reconciler {
             budget,
             conflicts: Conflicts::default(),
             reserve: AtomicU64::new(0f64.to_bits()),
-            at_once: AtomicUsize::new(STANDARD_WORKERS),
             epoch: Instant::now(),
         }
     }
@@ -137,7 +134,8 @@ impl Reconciler {
             Ok(outcome) => (outcome, None),
             Err((outcome, failure)) => (outcome, Some(failure)),
         };
-        self.answered(sent.elapsed(), failure.as_ref());
+        self.budget.answered(sent.elapsed(), failure.as_ref());
+        self.lanes.set_most(STANDARD, self.budget.at_once());
         let unknown = outcome == Outcome::Unknown;
         let Some(failure) = failure else {
             self.tell(|slices, _| slices.settle(&write.slice, outcome));
@@ -160,15 +158,6 @@ impl Reconciler {
             return Ok(Next::After(AFTER_READ));
         }
         self.conflicts.next(&write.slice, Err(failure))
-    }
-
-    /// The API server answered a write.
-    fn answered(&self, took: Duration, failure: Option<&Failure>) {
-        self.budget.answered(took, failure);
-        let at_once = self.budget.at_once();
-        if self.at_once.swap(at_once, Ordering::Relaxed) != at_once {
-            self.lanes.set_most(STANDARD, at_once);
-        }
     }
 
     async fn read_again(&self, name: &Text) -> Result<(), Failure> {

@@ -237,9 +237,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.lanes[lane].reserve = reserve;
     }
 
-    /// Changes how many runs of a lane may be under way at once.
-    pub fn set_most(&mut self, lane: usize, most: usize) {
-        self.lanes[lane].most = most;
+    /// Changes how many runs of a lane may be under way at once; whether that is news.
+    pub fn set_most(&mut self, lane: usize, most: usize) -> bool {
+        std::mem::replace(&mut self.lanes[lane].most, most) != most
     }
 
     /// The lane whose turn it is and the tokens it must leave; `None` when nothing is ready.

@@ -375,6 +375,7 @@ fn slow_runs_of_a_lane_leave_workers_to_those_before_it() {
     queue.finish(&"s1", Ended::Done, start);
     assert_eq!(next(&mut queue, start), Some("s3"));
     queue.add(STANDARD, "s4", start);
-    queue.set_most(STANDARD, 3);
+    assert!(queue.set_most(STANDARD, 3));
+    assert!(!queue.set_most(STANDARD, 3), "no news");
     assert_eq!(next(&mut queue, start), Some("s4"), "it has been given one more");
 }

@@ -20,8 +20,8 @@ const LIMIT: Duration = Duration::from_mins(2);
 const SILENCE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Kills the agent on `node` and waits until its successor is ready.
-pub(crate) async fn kill_agent(stage: &Stage, node: &str) -> Result<()> {
+/// Kills the agent on `node` and waits until there is another, well or not.
+pub(crate) async fn replace_agent(stage: &Stage, node: &str) -> Result<()> {
     let old = agent::process(stage, node).await?;
     kill(Pid::from_raw(old), Signal::SIGKILL).context("kill the agent")?;
     until(&format!("another agent on {node}"), LIMIT, || async {
@@ -32,6 +32,12 @@ pub(crate) async fn kill_agent(stage: &Stage, node: &str) -> Result<()> {
         }
     })
     .await?;
+    Ok(())
+}
+
+/// Kills the agent on `node` and waits until its successor is ready.
+pub(crate) async fn kill_agent(stage: &Stage, node: &str) -> Result<()> {
+    replace_agent(stage, node).await?;
     until(&format!("readiness of the agent on {node}"), LIMIT, || async {
         match agent::run(stage, node, &["status", "--brief"]).await {
             Ok(text) if text.trim() == "OK" => Look::Done(()),

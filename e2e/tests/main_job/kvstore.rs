@@ -12,9 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use cilia_e2e::scenario::pods::{self, Pod};
 use cilia_e2e::scenario::{Stage, agent, chart};
 use cilia_e2e::wait::{Look, until, until_ok};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
+use crate::agent_restart::replace_agent;
 use members::{Members, SIZE};
 use traffic::{Cast, reached};
 
@@ -109,7 +108,8 @@ pub(crate) async fn without_quorum_kubernetes_is_enough(stage: &Stage) -> Result
     let gone = Instant::now();
     // New identities, too, on an agent that knew etcd and on one that never has reached it.
     let mut late = pods::run(stage, &[cast.plan("one", "n2", Some("one"))]).await?;
-    kill_agent(stage, "n1").await?;
+    // The next one is not well as long as etcd isn't: what it does is seen by pods.
+    replace_agent(stage, "n1").await?;
     late.extend(pods::run(stage, &[cast.plan("two", "n1", Some("two"))]).await?);
     talk(&cast, &late).await?;
     println!("  two pods of new labels talk {:.1} s after the loss", gone.elapsed().as_secs_f64());
@@ -188,7 +188,8 @@ async fn the_quorum_is_lost(stage: &Stage, members: &Members<'_>, cast: &Cast) -
     let mut waiting = vec![cast.plan("waits-n2", "n2", Some("waits-n2"))];
     stage.apply(&waiting[0].manifest()).await?;
     // On n1 another agent starts, with what is pinned, and says what it waits for.
-    kill_agent(stage, "n1").await?;
+    // The next one is not well as long as etcd isn't: what it does is seen by pods.
+    replace_agent(stage, "n1").await?;
     waiting.push(cast.plan("waits-n1", "n1", Some("waits-n1")));
     stage.apply(&waiting[1].manifest()).await?;
     let said = until("what the new agent waits for", LIMIT, || async {
@@ -221,21 +222,6 @@ async fn the_quorum_is_lost(stage: &Stage, members: &Members<'_>, cast: &Cast) -
     talk(cast, &pods::run(stage, &waiting).await?).await?;
     chart::ready(stage).await?;
     println!("  all talk {:.1} s after the quorum is back", back.elapsed().as_secs_f64());
-    Ok(())
-}
-
-/// Kills an agent. The next one is not well as long as etcd isn't: what it does is seen by pods.
-async fn kill_agent(stage: &Stage, node: &str) -> Result<()> {
-    let old = agent::process(stage, node).await?;
-    kill(Pid::from_raw(old), Signal::SIGKILL).context("kill the agent")?;
-    until(&format!("another agent on {node}"), LIMIT, || async {
-        match agent::process(stage, node).await {
-            Ok(pid) if pid != old => Look::Done(()),
-            Ok(_) => Look::Not("the old one".to_owned()),
-            Err(error) => Look::Not(error.to_string()),
-        }
-    })
-    .await?;
     Ok(())
 }
 

@@ -12,12 +12,14 @@ mod store;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_runtime::config::{Config, Error};
-use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
+use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry, Workqueues};
 use cilia_slices::{MOST_ENDPOINTS, Text};
 use futures::future::BoxFuture;
 use tracing::{info, warn};
@@ -65,6 +67,18 @@ fn max(config: &Config) -> Result<usize, Error> {
     max.ok_or_else(|| config.reject(MAX_FLAG, "a number from 1"))
 }
 
+fn lanes(budget: &Budget, workqueues: &Workqueues) -> Lanes<Text> {
+    let standard = Lane {
+        delay: GATHER,
+        share: STANDARD_SHARE,
+        most: STANDARD_WORKERS,
+        apart: budget.apart(),
+        ..Lane::new("cilium_endpoint_slice_standard")
+    };
+    let lanes = vec![Lane::new("cilium_endpoint_slice_fast"), standard];
+    Lanes::new(lanes, Retry::default(), Some(budget.rate()), workqueues)
+}
+
 /// Follows endpoints and slices from the start, and writes slices once this process leads.
 pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let config = &context.config;
@@ -73,14 +87,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     }
     let (limits, max) = (limits(config)?, max(config)?);
     let budget = Arc::new(Budget::new(limits, config, &context.metrics));
-    let standard = Lane {
-        delay: GATHER,
-        share: STANDARD_SHARE,
-        most: STANDARD_WORKERS,
-        ..Lane::new("cilium_endpoint_slice_standard")
-    };
-    let lanes = vec![Lane::new("cilium_endpoint_slice_fast"), standard];
-    let lanes = Lanes::new(lanes, Retry::default(), Some(budget.rate()), &context.workqueues);
+    let lanes = lanes(&budget, &context.workqueues);
     let reconciler = Arc::new(Reconciler::new(
         context.slices.clone(),
         max,

@@ -133,9 +133,9 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
         self.0.changed.notify_one();
     }
 
-    /// Changes how many runs of a lane may be under way at once; more than that go on to their end.
-    pub fn set_most(&self, lane: usize, most: usize) {
-        if self.queue().set_most(lane, most) {
+    /// Changes how long a run of a lane keeps the next one from beginning.
+    pub fn set_apart(&self, lane: usize, apart: Duration) {
+        if self.queue().set_apart(lane, apart) {
             self.0.changed.notify_one();
         }
     }

@@ -5,8 +5,9 @@
 //! says that the server is busy or broken, or none at all, halves it. It is never less than what is
 //! configured, and that again after a while without writes: then nothing is known of the server.
 //!
-//! Nor are more than that under way when the server halts for a moment, as it does to collect garbage: what is
-//! sent meanwhile makes the halt longer, and a priority namespace's write waits behind it.
+//! When the server halts for a moment, as it does to collect garbage, what is sent meanwhile makes the halt longer,
+//! and a priority namespace's write waits behind it. So no more than that are under way then either, unless what is
+//! configured needs more.
 
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ const FEWEST: usize = 4;
 const ONE_STRAIN: Duration = Duration::from_secs(1);
 /// After this long without an answer nothing is known.
 const SILENCE: Duration = Duration::from_secs(30);
+/// A write is waited for a little less long than writes are apart at the configured limit: the timer is late, and the
+/// budget is to be what counts. And no longer than this, however small the limit.
+const PATIENCE: f64 = 0.9;
+const LONGEST: Duration = Duration::from_mins(1);
 
 /// The limit, and the answers since it was last judged. Moments are durations since any fixed one.
 #[derive(Debug)]
@@ -34,8 +39,6 @@ pub(super) struct Adaptive {
     since: Duration,
     last: Duration,
     strained: Option<Duration>,
-    /// How long answers took when they were last judged.
-    usual: Option<Duration>,
 }
 
 impl Adaptive {
@@ -47,7 +50,6 @@ impl Adaptive {
             since: Duration::ZERO,
             last: Duration::ZERO,
             strained: None,
-            usual: None,
         }
     }
 
@@ -78,7 +80,6 @@ impl Adaptive {
         // The median: one slow answer says little.
         self.answers.sort_unstable();
         let usual = self.answers[self.answers.len() / 2].max(Duration::from_millis(1));
-        self.usual = Some(usual);
         let bearable = UNDER_WAY / usual.as_secs_f64();
         let most = MOST.max(self.configured);
         self.limit = bearable.min(self.limit * GROWTH).clamp(self.configured, most);
@@ -89,14 +90,14 @@ impl Adaptive {
     pub(super) fn pass(&mut self, now: Duration) {
         if now.saturating_sub(self.last) > SILENCE {
             self.limit = self.configured;
-            self.usual = None;
             self.start_again(now);
         }
     }
 
-    /// Writes that may be under way at once, enough for the configured limit; `None` while nothing is known.
-    pub(super) fn at_once(&self) -> Option<f64> {
-        self.usual.map(|usual| (self.configured * usual.as_secs_f64()).ceil().max(UNDER_WAY))
+    /// How long a write is waited for before the next one: what is configured is kept even if none is ever answered.
+    pub(super) fn apart(&self) -> Duration {
+        let apart = Duration::try_from_secs_f64(UNDER_WAY * PATIENCE / self.configured);
+        apart.map_or(LONGEST, |apart| apart.min(LONGEST))
     }
 
     /// Writes a second.
@@ -152,15 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_under_way_as_the_configured_limit_needs() {
-        let (mut adaptive, mut now) = (Adaptive::new(10.0), ms(0));
-        assert_eq!(adaptive.at_once(), None);
-        run(&mut adaptive, &mut now, 500, 15, true);
-        assert_eq!(adaptive.at_once(), Some(1.0));
-        run(&mut adaptive, &mut now, 500, 720, true);
-        assert_eq!(adaptive.at_once(), Some(8.0), "ten a second, each under way for 0.72 s");
-        adaptive.pass(now + ms(31_000));
-        assert_eq!(adaptive.at_once(), None, "unknown again");
+    fn writes_are_waited_for_as_long_as_the_configured_limit_lets() {
+        let apart = |limit| Adaptive::new(limit).apart();
+        assert_eq!([10.0, 50.0, 1e-19].map(apart), [ms(90), ms(18), ms(60_000)]);
     }
 
     #[test]

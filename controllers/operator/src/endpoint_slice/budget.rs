@@ -11,7 +11,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::STANDARD_WORKERS;
 use super::adaptive::Adaptive;
 use super::rate_limits::RateLimits;
 use crate::failure::Failure;
@@ -68,11 +67,9 @@ impl Budget {
         (burst - AT_ONCE).max(burst / 2.0)
     }
 
-    /// Writes of ordinary namespaces that may be under way at once.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "floats saturate")]
-    pub(super) fn at_once(&self) -> usize {
-        let known = self.adaptive.as_ref().and_then(|adaptive| lock(adaptive).at_once());
-        known.map_or(STANDARD_WORKERS, |most| (most as usize).min(STANDARD_WORKERS))
+    /// How long an ordinary namespace's write is waited for before the next one.
+    pub(super) fn apart(&self) -> Duration {
+        self.adaptive.as_ref().map_or(Duration::ZERO, |adaptive| lock(adaptive).apart())
     }
 
     /// The cluster has this many nodes now.

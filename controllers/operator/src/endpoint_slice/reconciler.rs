@@ -135,7 +135,7 @@ impl Reconciler {
             Err((outcome, failure)) => (outcome, Some(failure)),
         };
         self.budget.answered(sent.elapsed(), failure.as_ref());
-        self.lanes.set_most(STANDARD, self.budget.at_once());
+        self.lanes.set_apart(STANDARD, self.budget.apart());
         let unknown = outcome == Outcome::Unknown;
         let Some(failure) = failure else {
             self.tell(|slices, _| slices.settle(&write.slice, outcome));

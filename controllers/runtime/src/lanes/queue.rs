@@ -20,6 +20,8 @@ pub struct Lane {
     pub reserve: f64,
     /// Runs of this lane under way at once; the other workers are for the lanes before it.
     pub most: usize,
+    /// The next run begins once those before it have ended, or else so long after the last of them began.
+    pub apart: Duration,
 }
 
 /// Room for so many keys is kept while nothing is queued.
@@ -37,7 +39,8 @@ pub enum Turn<R> {
 impl Lane {
     /// A lane without delay, share, reserve or limit.
     pub fn new(name: &'static str) -> Self {
-        Self { name, delay: Duration::ZERO, share: 0, reserve: 0.0, most: usize::MAX }
+        let (delay, apart) = (Duration::ZERO, Duration::ZERO);
+        Self { name, delay, share: 0, reserve: 0.0, most: usize::MAX, apart }
     }
 }
 
@@ -137,6 +140,8 @@ pub struct Queue<K> {
     passed_over: Vec<u32>,
     /// Runs under way, by the lane they were taken from.
     under_way: Vec<usize>,
+    /// When the last of them began.
+    began: Vec<Option<Instant>>,
     sequence: u64,
 }
 
@@ -146,8 +151,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let waiting = lanes.iter().map(|_| BTreeMap::new()).collect();
         let passed_over = vec![0; lanes.len()];
         let under_way = vec![0; lanes.len()];
+        let began = vec![None; lanes.len()];
         let entries = HashMap::new();
-        Self { lanes, retry, entries, waiting, passed_over, under_way, sequence: 0 }
+        Self { lanes, retry, entries, waiting, passed_over, under_way, began, sequence: 0 }
     }
 
     /// The lanes.
@@ -237,9 +243,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.lanes[lane].reserve = reserve;
     }
 
-    /// Changes how many runs of a lane may be under way at once; whether that is news.
-    pub fn set_most(&mut self, lane: usize, most: usize) -> bool {
-        std::mem::replace(&mut self.lanes[lane].most, most) != most
+    /// Changes how long a run of a lane keeps the next one from beginning; whether that is news.
+    pub fn set_apart(&mut self, lane: usize, apart: Duration) -> bool {
+        std::mem::replace(&mut self.lanes[lane].apart, apart) != apart
     }
 
     /// The lane whose turn it is and the tokens it must leave; `None` when nothing is ready.
@@ -250,7 +256,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// The same among lanes that `may`.
     pub fn choose_from(&self, now: Instant, may: impl Fn(usize) -> bool) -> Option<(usize, f64)> {
         let ready = (0..self.lanes.len()).filter(|&lane| {
-            may(lane) && self.under_way[lane] < self.lanes[lane].most && self.ready_first(lane, now)
+            let free = || self.free_at(lane, now).is_some_and(|at| at <= now);
+            may(lane) && free() && self.ready_first(lane, now)
         });
         let first = ready.clone().next()?;
         // Also if it alone is ready: else those before it could go on taking what it has to leave them.
@@ -299,6 +306,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
         self.passed_over[lane] = 0;
         self.under_way[lane] += 1;
+        self.began[lane] = Some(now);
         let entry = self.entries.get_mut(&key).ok_or(None)?;
         let running = State::Running { started: now, lane, again: None };
         let State::Waiting { due, since, .. } = std::mem::replace(&mut entry.state, running) else {
@@ -357,12 +365,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// When the next key becomes ready that is not ready now.
+    /// When the next key becomes ready that is not ready now, or the runs under way let one begin that is.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         let first_after = |lane: &BTreeMap<(Instant, u64), K>| {
             lane.range((now, u64::MAX)..).next().map(|(&(due, _), _)| due)
         };
-        self.waiting.iter().filter_map(first_after).min()
+        let ready = (0..self.lanes.len()).filter(|&lane| self.ready_first(lane, now));
+        let free = ready.filter_map(|lane| self.free_at(lane, now)).filter(|&at| at > now);
+        self.waiting.iter().filter_map(first_after).chain(free).min()
     }
 
     /// How many keys of `lane` are ready.
@@ -386,6 +396,17 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Whether nothing is queued or running.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// When the runs of `lane` that are under way let the next one begin, unless they end before; `None` if
+    /// one has to end.
+    fn free_at(&self, lane: usize, now: Instant) -> Option<Instant> {
+        let Lane { most, apart, .. } = self.lanes[lane];
+        match self.under_way[lane] {
+            0 => Some(now),
+            some if some < most => Some(self.began[lane].map_or(now, |began| began + apart)),
+            _ => None,
+        }
     }
 
     fn ready_first(&self, lane: usize, now: Instant) -> bool {

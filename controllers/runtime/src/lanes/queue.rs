@@ -380,10 +380,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.waiting[lane].range(..=(now, u64::MAX)).count()
     }
 
-    /// When the runs under way in `lane` began.
+    /// When the runs under way began that were taken from `lane`.
     pub fn running(&self, lane: usize) -> impl Iterator<Item = Instant> {
         self.entries.values().filter_map(move |entry| match entry.state {
-            State::Running { started, .. } if entry.lane == lane => Some(started),
+            State::Running { started, lane: from, .. } if from == lane => Some(started),
             _ => None,
         })
     }

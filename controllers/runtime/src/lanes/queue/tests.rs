@@ -372,6 +372,7 @@ fn slow_runs_of_a_lane_leave_workers_to_those_before_it() {
     // One that moves while it runs still counts for the lane it was taken from.
     queue.move_to(FAST, &"s1", start);
     assert_eq!(next(&mut queue, start), None);
+    assert_eq!([FAST, STANDARD].map(|lane| queue.running(lane).count()), [1, 2]);
     queue.finish(&"s1", Ended::Done, start);
     assert_eq!(next(&mut queue, start), Some("s3"));
 }

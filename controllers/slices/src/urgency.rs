@@ -22,7 +22,7 @@ use crate::text::Text;
 pub const REMOVAL_BOUND: Millis = 60_000;
 /// The most that an endpoint waits in a storm so that others come along, and the least, however fast
 /// writes are: half as long costs over a third more writes (`tests/storm.rs`).
-const PATIENCE: RangeInclusive<Millis> = 2_000..=3_000;
+const PATIENCE: RangeInclusive<Millis> = 2_500..=3_000;
 /// Of endpoints that wait so that others come along, as many as have together waited for so many times that long
 /// make up for the rest.
 const MANY: u128 = 2;

@@ -138,6 +138,7 @@ impl Reader<'_> {
         if self.is_everybody(read.families) {
             peers = Peers::Any;
         }
+        names_its_ports(written, rule.protocols.as_deref().unwrap_or_default(), field)?;
         let mut ports = self.ports(rule.protocols.as_deref(), field, action, &mut read.closed)?;
         match (read.closed, action) {
             (Closed::Nothing, _) | (Closed::Peer, Action::Allow) => {}
@@ -308,6 +309,27 @@ impl Reader<'_> {
             }
         }
         Ok(Ports::Of(found))
+    }
+}
+
+/// Only pods name ports: a rule about addresses can't ask for a name (CRD).
+fn names_its_ports(
+    peers: &[ClusterPeer],
+    protocols: &[ClusterProtocol],
+    field: &str,
+) -> Result<(), Error> {
+    let nameless = |peer: &ClusterPeer| {
+        peer.networks.is_some() || peer.nodes.is_some() || peer.domain_names.is_some()
+    };
+    let named = |one: &ClusterProtocol| {
+        one.destination_named_port.as_ref().is_some_and(|name| !name.is_empty())
+    };
+    match protocols.iter().position(named) {
+        Some(index) if peers.iter().any(nameless) => Err(Error::new(
+            format_args!("{field}.protocols[{index}].destinationNamedPort"),
+            "it can't be combined with networks, nodes or domainNames, which name no ports",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -248,6 +248,10 @@ fn what_cannot_be_read_fails_closed() {
             json!({"egress": [{"action": "Deny", "to": [house("x")], "protocols": [{"tcp": {"destinationPort": {"range": {"start": 9, "end": 9}}}}]}]}),
             "spec.egress[0].protocols[0].tcp.destinationPort.range: 9 is not less than 9",
         ),
+        (
+            json!({"egress": [{"action": "Deny", "to": [house("x"), {"networks": ["10.0.0.0/8"]}], "protocols": [{"tcp": {"destinationPort": {"number": 80}}}, {"destinationNamedPort": "http"}]}]}),
+            "spec.egress[0].protocols[1].destinationNamedPort: it can't be combined with networks",
+        ),
     ];
     for (change, want) in faults {
         let mut object = policy("a", "Admin", 10, "gryffindor", json!({}));

@@ -163,7 +163,7 @@ impl World {
             return false;
         }
         let by_address = |item: &Item| match &item.peers {
-            Peers::Of(peers) => peers.iter().any(|peer| matches!(peer, Peer::Block { .. })),
+            Peers::Of(peers) => peers.iter().any(is_by_address),
             Peers::Any => false,
         };
         let by_name = |item: &Item| match &item.ports {
@@ -171,7 +171,7 @@ impl World {
             Ports::Any => false,
         };
         let specific = |item: &Item| match &item.peers {
-            Peers::Of(peers) => peers.iter().any(|peer| !matches!(peer, Peer::Block { .. })),
+            Peers::Of(peers) => !peers.iter().all(is_by_address),
             Peers::Any => by_name(item),
         };
         let of = |before: bool| {
@@ -203,12 +203,18 @@ impl World {
 
     fn means(&self, item: &Item, requires: &[&Requirement], question: Question<'_>) -> bool {
         let Question { own, direction, side, l4 } = question;
-        let named = |name: &PortName| match (direction, side) {
-            (Direction::Ingress, _) => own.get(name) == Some(&l4.1),
-            (_, Side::Pod(identity, ..)) => self.names_so(Some(*identity), name, l4.1),
-            _ => self.names_so(None, name, l4.1),
-        };
-        ports_meet(&item.ports, named, l4) && self.meets(&item.peers, requires, side)
+        // An address doesn't tell whose it is, and with that not who names its ports.
+        let met = [false, true].map(|by_address| {
+            let named = |name: &PortName| match (direction, side) {
+                (Direction::Ingress, _) => own.get(name) == Some(&l4.1),
+                (_, Side::Pod(identity, ..)) if !by_address => {
+                    self.names_so(Some(*identity), name, l4.1)
+                }
+                _ => self.names_so(None, name, l4.1),
+            };
+            ports_meet(&item.ports, named, l4)
+        });
+        met.contains(&true) && self.meets(&item.peers, met, requires, side)
     }
 
     /// Whether a name stands for a port: to pods that have it as they say, else if all agree.
@@ -221,8 +227,11 @@ impl World {
         !so.is_empty() && so.iter().all(|(.., number)| *number == port)
     }
 
-    fn meets(&self, peers: &Peers, requires: &[&Requirement], side: &Side) -> bool {
-        let Peers::Of(peers) = peers else { return true };
+    /// Whether one of the peers is the other side; `met` says whether the ports fit, for pods and for
+    /// addresses.
+    fn meets(&self, peers: &Peers, met: [bool; 2], requires: &[&Requirement], side: &Side) -> bool {
+        let Peers::Of(peers) = peers else { return met[0] };
+        let mut peers = peers.iter().filter(|peer| met[usize::from(is_by_address(peer))]);
         let world = Labels::reserved(if self.config.dual_stack { "world-ipv4" } else { "world" });
         let (labels, address, pod) = match side {
             Side::Pod(_, labels, address) => (&**labels, address, true),
@@ -232,7 +241,7 @@ impl World {
         let within = |prefix: &IpNet, except: &[IpNet]| {
             prefix.contains(address) && !except.iter().any(|except| except.contains(address))
         };
-        peers.iter().any(|peer| match peer {
+        peers.any(|peer| match peer {
             Peer::Endpoints(selector) => selector.matches(labels) && narrowed(),
             Peer::Entity(selector) => selector.matches(labels),
             Peer::Nodes(selector) => {
@@ -270,6 +279,11 @@ impl World {
             }),
         })
     }
+}
+
+/// Whether a peer means addresses, whoever has them.
+fn is_by_address(peer: &Peer) -> bool {
+    matches!(peer, Peer::Block { .. })
 }
 
 /// An item's peers with each of its ports.

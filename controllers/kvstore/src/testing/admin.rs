@@ -2,7 +2,7 @@
 
 use crate::client::{Client, Settings};
 use crate::keys::range_end;
-use crate::messages::{Done, StatusRequest, StatusResponse};
+use crate::messages::{Done, LeaseRequest, LeaseResponse, StatusRequest, StatusResponse};
 
 use super::options;
 
@@ -54,6 +54,18 @@ pub async fn leads(member: &Client) -> bool {
     status.is_ok_and(|status| {
         status.header.as_ref().is_some_and(|header| header.member_id == status.leader)
     })
+}
+
+/// How many seconds a lease lives still, if it isn't renewed; less than 0 for one that is lost.
+///
+/// # Panics
+/// If etcd doesn't answer.
+pub async fn remaining(client: &Client, lease: i64) -> i64 {
+    const LOOK: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
+    let connection = &client.0.connection;
+    let answer: Result<LeaseResponse, _> =
+        connection.ask("look at", "lease", LOOK, &LeaseRequest { id: lease }).await;
+    answer.expect("look at a lease").ttl
 }
 
 /// Gives back the space of what was compacted, on each of the members that these are clients of; then

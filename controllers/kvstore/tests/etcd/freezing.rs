@@ -19,7 +19,7 @@ use crate::workqueues;
 
 const LONG: Duration = Duration::from_mins(1);
 /// What the process that freezes locks.
-const LOCK: &str = "cilium/state/identities/v1/locks/k8s:app=locked;";
+pub(crate) const LOCK: &str = "cilium/state/identities/v1/locks/k8s:app=locked;";
 /// An address that somebody else has taken by the time that the process goes on.
 const MOVED: &str = "cilium/state/ip/v1/default/10.0.0.3";
 
@@ -29,14 +29,15 @@ fn labels(app: &str) -> Labels {
     labels
 }
 
-struct Agent {
+/// What an agent runs.
+pub(crate) struct Agent {
     client: Client,
-    mirror: Mirror,
+    pub(crate) mirror: Mirror,
     allocator: Allocator,
 }
 
 impl Agent {
-    fn start(client: &Client, address: &str) -> Self {
+    pub(crate) fn start(client: &Client, address: &str) -> Self {
         let stop = CancellationToken::new();
         let space = Space::new(0, 255).expect("allowed");
         let mirror = Mirror::new(client.clone(), "own", Duration::from_mins(5), &workqueues());
@@ -55,12 +56,17 @@ impl Agent {
         Self { client: client.clone(), mirror, allocator }
     }
 
-    async fn allocate(&self, app: &str, former: Option<NumericIdentity>) -> NumericIdentity {
+    pub(crate) async fn allocate(
+        &self,
+        app: &str,
+        former: Option<NumericIdentity>,
+    ) -> NumericIdentity {
         self.allocator.allocate(&labels(app), former, &NoMaker).await.expect("allocate")
     }
 }
 
-fn ip(host: u8) -> String {
+/// The key of an address.
+pub(crate) fn ip(host: u8) -> String {
     keys::ip(std::net::IpAddr::from([10, 0, 0, host]).into())
 }
 
@@ -98,7 +104,8 @@ fn start(etcd: &Etcd) -> Process {
     Process::start(Path::new("env"), &arguments, &etcd.folder().join("client.log"))
 }
 
-async fn get(client: &Client, key: &str) -> Option<KeyValue> {
+/// The key, if there is one.
+pub(crate) async fn get(client: &Client, key: &str) -> Option<KeyValue> {
     client.get(key).await.expect("etcd answers")
 }
 

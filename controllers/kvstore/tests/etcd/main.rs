@@ -1,6 +1,7 @@
 //! The kvstore on a real etcd, well and broken.
 
 mod allocation;
+mod clock;
 mod cluster_faults;
 mod collection;
 mod examples;

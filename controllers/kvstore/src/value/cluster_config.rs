@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How many clusters can be told apart where nothing else is said.
+const FEW: u32 = 255;
+
 /// A cluster's id and what its etcd has to offer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterConfig {
@@ -37,13 +40,15 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl ClusterConfig {
-    /// Errors for a cluster that this one, with `max` connected clusters and the id `own`, cannot join.
+    /// Errors for a cluster that this one, with `max` connected clusters and the id `own`, cannot join. Where this
+    /// one has 255, the other may have more: its nodes and services are of use, and of its identities those
+    /// that are numbered in the same way.
     pub fn check(&self, own: u32, max: u32) -> Result<(), String> {
         let theirs = match self.capabilities.max_connected_clusters {
-            0 => 255,
+            0 => FEW,
             theirs => theirs,
         };
-        if theirs != max {
+        if max != FEW && theirs != max {
             return Err(format!("max-connected-clusters is {theirs} there, and {max} here"));
         }
         match self.id {
@@ -89,7 +94,9 @@ mod tests {
             (config(1, 255), 1, 255, Some("own")),
             (config(0, 255), 1, 255, Some("no cluster id")),
             (config(300, 255), 1, 255, Some("more than 255")),
-            (config(300, 511), 1, 255, Some("max-connected-clusters is 511")),
+            (config(2, 511), 1, 255, None),
+            (config(300, 511), 1, 255, Some("more than 255")),
+            (config(300, 511), 1, 511, None),
             (config(2, 255), 1, 511, Some("max-connected-clusters is 255")),
         ] {
             let got = config.check(own, max).err();

@@ -64,7 +64,8 @@ impl Cluster {
         let mut lost: Option<Instant> = None;
         while !stop.is_cancelled() {
             let mut connected = false;
-            let session = self.session(&mut connected);
+            let patience = self.patience(lost);
+            let session = self.session(&mut connected, patience);
             let Some(ended) = stop.run_until_cancelled(session).await else { break };
             if connected {
                 self.mesh.update(&self.name, |remote| remote.ready = false);
@@ -104,12 +105,21 @@ impl Cluster {
         self.mesh.free_id(&self.name);
     }
 
+    /// Until when the cluster may say who it is; not longer than its services are kept.
+    fn patience(&self, lost: Option<Instant>) -> Instant {
+        let (end, ttl) = (Instant::now() + CONFIG, self.mesh.0.settings.cache_ttl);
+        match lost {
+            Some(lost) if !ttl.is_zero() && self.counts().services > 0 => end.min(lost + ttl),
+            _ => end,
+        }
+    }
+
     /// One connection, until its configuration changes (`Ok`) or it is lost.
-    async fn session(&mut self, connected: &mut bool) -> Result<(), String> {
+    async fn session(&mut self, connected: &mut bool, patience: Instant) -> Result<(), String> {
         self.changed.mark_unchanged();
         let options = Options::of_file(&self.path, self.mesh.0.settings.qps);
         let client = Client::new(&ClientSettings::new(options), None).map_err(|e| e.to_string())?;
-        let config = self.config(&client).await?;
+        let config = self.config(&client, patience).await?;
         let expected = self.accept(&config, client.cluster_id()).await?;
         let layout = Layout { cached: config.capabilities.cached };
         let space = Space::new(config.id, self.mesh.0.settings.max_connected);
@@ -119,6 +129,7 @@ impl Cluster {
             (remote.connected, remote.id) = (true, config.id);
             remote.cached = config.capabilities.cached;
             remote.canaries = config.capabilities.synced_canaries;
+            remote.exports = config.capabilities.service_exports_enabled;
             remote.status = "waiting for everything to be told".into();
         });
         let mut heartbeat = client.watch(keys::HEARTBEAT);
@@ -185,9 +196,8 @@ impl Cluster {
     }
 
     /// What the cluster says about itself.
-    async fn config(&self, client: &Client) -> Result<ClusterConfig, String> {
+    async fn config(&self, client: &Client, deadline: Instant) -> Result<ClusterConfig, String> {
         let key = keys::cluster_config(&self.name);
-        let deadline = Instant::now() + CONFIG;
         loop {
             let reason = match client.get(&key).await {
                 Ok(Some(kv)) => return decode(&key, &kv.value).map_err(|error| error.to_string()),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use cilia_runtime::config::duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -12,8 +13,9 @@ use crate::members::Members;
 use crate::messages::{StatusRequest, StatusResponse};
 
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
-/// How long a quorum may take to give a lock.
+/// How long a quorum may take to give a lock, unless [`CHECK_VARIABLE`] says so.
 const CHECK: Duration = Duration::from_secs(10);
+const CHECK_VARIABLE: &str = "CILIUM_ETCD_STATUS_CHECK_INTERVAL";
 const INTERVAL: Duration = Duration::from_secs(30);
 const INTERVAL_WITH_FAILURES: Duration = Duration::from_secs(5);
 
@@ -47,6 +49,8 @@ pub struct Watchdog {
     path: String,
     /// Quorum errors in a row that are not yet a failure.
     tolerated: u64,
+    /// How long a quorum may take to give a lock.
+    within: Duration,
     health: watch::Sender<Health>,
 }
 
@@ -54,7 +58,8 @@ impl Watchdog {
     /// For this client, with `kvstore-max-consecutive-quorum-errors`.
     pub fn new(client: Client, tolerated: u64) -> Self {
         let path = format!("{}/{:x}", keys::INIT_LOCK, rand::random::<u64>());
-        Self { client, path, tolerated, health: watch::Sender::default() }
+        let within = within(std::env::var(CHECK_VARIABLE).ok().as_deref());
+        Self { client, path, tolerated, within, health: watch::Sender::default() }
     }
 
     /// How the kvstore is.
@@ -102,9 +107,9 @@ impl Watchdog {
             async { self.client.prove_quorum(&self.path).await.map_err(|error| error.to_string()) };
         let timed_out = Err(format!(
             "timeout while waiting for initial connection: no lock within {} s",
-            CHECK.as_secs()
+            self.within.as_secs()
         ));
-        let quorum = tokio::time::timeout(CHECK, quorum).await.unwrap_or(timed_out);
+        let quorum = tokio::time::timeout(self.within, quorum).await.unwrap_or(timed_out);
         let connection = &self.client.0.connection;
         let members = connection.members().ok();
         let asked = members.iter().flat_map(Members::all).map(|member| async move {
@@ -121,6 +126,16 @@ impl Watchdog {
         });
         (quorum, futures::future::join_all(asked).await)
     }
+}
+
+/// What [`CHECK_VARIABLE`] says, if that is a time.
+fn within(said: Option<&str>) -> Duration {
+    let Some(said) = said.filter(|said| !said.is_empty()) else { return CHECK };
+    let time = duration::parse(said).filter(|time| !time.is_zero());
+    time.unwrap_or_else(|| {
+        tracing::warn!(said, "{CHECK_VARIABLE} is no duration such as 10s, which is taken");
+        CHECK
+    })
 }
 
 fn judge(
@@ -173,7 +188,16 @@ fn judge(
 
 #[cfg(test)]
 mod tests {
-    use super::{Member, judge};
+    use std::time::Duration;
+
+    use super::{Member, judge, within};
+
+    #[test]
+    fn a_variable_says_how_long_a_quorum_may_take() {
+        for (said, want) in [(None, 10), (Some(""), 10), (Some("soon"), 10), (Some("1m"), 60)] {
+            assert_eq!(within(said), Duration::from_secs(want), "{said:?}");
+        }
+    }
 
     #[test]
     fn says_what_is_wrong() {

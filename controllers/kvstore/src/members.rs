@@ -44,6 +44,10 @@ pub(crate) struct At {
 impl Members {
     /// In random order; nothing is sent yet.
     pub(crate) fn new(endpoints: Endpoints, keep_alive: (Duration, Duration)) -> Self {
+        if !endpoints.ignored.is_empty() {
+            let keys = endpoints.ignored.join(", ");
+            tracing::warn!(keys, "etcd.config has keys that are ignored");
+        }
         let member = |url: &String| Member { url: url.clone(), channel: Mutex::default() };
         let mut all: Vec<Member> = endpoints.endpoints.iter().map(member).collect();
         all.shuffle(&mut rand::rng());

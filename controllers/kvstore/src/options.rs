@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cilia_runtime::config::duration;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::Error;
 
@@ -161,7 +162,21 @@ pub struct Endpoints {
     pub password: String,
     /// Not supported: a server that nobody vouches for.
     pub insecure_skip_tls_verify: bool,
+    /// Keys of the file that mean nothing here.
+    #[serde(skip)]
+    pub ignored: Vec<String>,
 }
+
+/// The keys of the file that do.
+const READ: &[&str] = &[
+    "endpoints",
+    "trusted-ca-file",
+    "cert-file",
+    "key-file",
+    "username",
+    "password",
+    "insecure-skip-tls-verify",
+];
 
 impl Endpoints {
     /// Reads what the source says now.
@@ -176,6 +191,9 @@ impl Endpoints {
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
         let mut endpoints: Self =
             serde_saphyr::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        let keys: BTreeMap<String, IgnoredAny> =
+            serde_saphyr::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        endpoints.ignored = keys.into_keys().filter(|key| !READ.contains(&key.as_str())).collect();
         if endpoints.endpoints.is_empty() {
             return Err(bad("endpoints: at least one URL is needed".into()));
         }
@@ -251,6 +269,9 @@ mod tests {
         let good =
             read(&format!("---\nendpoints:\n  - https://a:2379\n  - b:2379\n{files}")).unwrap();
         assert_eq!(good.endpoints, ["https://a:2379", "http://b:2379"]);
+        assert_eq!(good.ignored, [""; 0]);
+        let more = read("endpoints: [a:1]\ndial-timeout: 5s\nmax-call-send-msg-size: 1\n").unwrap();
+        assert_eq!(more.ignored, ["dial-timeout", "max-call-send-msg-size"]);
         for (text, want) in [
             ("endpoints: []\n", "at least one URL"),
             ("endpoints: [https://a:1]\n", "trusted-ca-file: must be set"),

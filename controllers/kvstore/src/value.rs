@@ -7,6 +7,8 @@ mod cluster_config;
 mod ip;
 mod labels;
 mod node;
+#[cfg(test)]
+mod noise_tests;
 mod policy_status;
 mod service;
 mod service_export;

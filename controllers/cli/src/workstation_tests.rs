@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use cilia_runtime::testing::{ApiServer, eventually};
 use clap::Parser as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, Service};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use serde::Serialize;
@@ -92,6 +92,7 @@ async fn furnish(server: &ApiServer) {
         pod("web", &json!({}), "n1", &running),
     )
     .await;
+    plant(server).await;
     create::<Secret>(
         &Api::namespaced(client.clone(), NAMESPACE),
         json!({"metadata": {"name": "s"}, "stringData": {"x": "hunter3"}}),
@@ -100,6 +101,53 @@ async fn furnish(server: &ApiServer) {
     create::<ConfigMap>(
         &Api::namespaced(client, NAMESPACE),
         json!({"metadata": {"name": "cilium-config"}, "data": {"enable-ipv4": "true", "auth-password": "hunter4"}}),
+    )
+    .await;
+}
+
+/// Secrets wherever people put them.
+async fn plant(server: &ApiServer) {
+    let client = server.client();
+    let applied = r#"{"spec":{"containers":[{"env":[{"name":"MODE","value":"hunter-applied"}]}]}}"#;
+    let annotations = json!({
+        "kubectl.kubernetes.io/last-applied-configuration": applied,
+        "example.com/original": applied,
+        "example.com/note": "token: hunter-annotation",
+        "example.com/pem": "-----BEGIN EC PRIVATE KEY-----\nhunterpem\n-----END EC PRIVATE KEY-----",
+    });
+    let args = json!([
+        "--api-token",
+        "hunter-argument",
+        "https://u:hunter-url@h/",
+        "-phunter-attached",
+        "run -p hunter-short",
+    ]);
+    let env = json!([{"name": "MODE", "value": "hunter-env"}, {"name": "K8S_TOKEN", "value": "hunter-token"}]);
+    let container = json!({"name": "c", "image": "x", "args": args, "env": env,
+        "readinessProbe": {"httpGet": {"path": "/?token=hunter-path", "port": 1,
+            "httpHeaders": [{"name": "Authorization", "value": "hunter-header"}]}}});
+    create::<Pod>(
+        &Api::namespaced(client.clone(), "default"),
+        json!({"metadata": {"name": "planted", "annotations": annotations},
+            "spec": {"nodeName": "n1", "hostNetwork": true, "containers": [container]},
+            "status": {"phase": "Failed", "message": "could not log in with password=hunter-status"}}),
+    )
+    .await;
+    create::<Service>(
+        &Api::namespaced(client.clone(), "default"),
+        json!({"metadata": {"name": "planted", "annotations": annotations}, "spec": {"ports": [{"port": 80}]}}),
+    )
+    .await;
+    create::<ConfigMap>(
+        &Api::namespaced(client.clone(), NAMESPACE),
+        json!({"metadata": {"name": "planted"}, "data": {"a": "hunter-config-map"}}),
+    )
+    .await;
+    let about = json!({"kind": "Pod", "namespace": NAMESPACE, "name": "cilium-a"});
+    create::<Event>(
+        &Api::namespaced(client, NAMESPACE),
+        json!({"metadata": {"name": "planted"}, "involvedObject": about, "reason": "Failed",
+            "message": "GET https://u:hunter-event@h/ failed"}),
     )
     .await;
 }
@@ -182,7 +230,9 @@ async fn the_cluster_is_looked_at_from_elsewhere() {
         assert!(files.contains_key(path), "{path}: {:?}", files.keys());
     }
     let all: String = files.values().map(|content| String::from_utf8_lossy(content)).collect();
-    assert!(!all.contains("hunter"), "a secret is in the dump");
+    let leaks: Vec<&str> = all.lines().filter(|line| line.contains("hunter")).collect();
+    assert!(leaks.is_empty(), "secrets are in the dump: {leaks:#?}");
+    assert!(all.contains("could not log in with") && all.contains("\"planted\""));
     assert!(!files.keys().any(|path| path.contains("secret")), "{:?}", files.keys());
     assert!(all.contains("visible-mode") && all.contains("\"enable-ipv4\": \"true\""));
     let summary = String::from_utf8_lossy(&files["dump/sysdump-summary.txt"]).into_owned();

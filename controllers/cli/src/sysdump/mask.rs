@@ -82,10 +82,20 @@ fn annotations(annotations: &mut Map<String, Value>) {
         match value {
             value if is_secret(name) => hide(value),
             Value::String(text) if sum => *text = self::text(text),
-            Value::String(text) => *text = text::strict(text),
+            Value::String(text) => *text = written(text).unwrap_or_else(|| text::strict(text)),
             other => object(other),
         }
     }
+}
+
+/// An object or a list that is written as a text, masked as what it is.
+fn written(text: &str) -> Option<String> {
+    let mut value: Value = serde_json::from_str(text).ok()?;
+    if !(value.is_object() || value.is_array()) {
+        return None;
+    }
+    object(&mut value);
+    Some(text::strict(&value.to_string()))
 }
 
 /// A variable of a container.
@@ -153,11 +163,12 @@ mod tests {
             "metadata": {"name": "web", "managedFields": [1], "annotations": {
                 "kubectl.kubernetes.io/last-applied-configuration": "{\"password\": \"x1\"}", "a": "b",
                 "checksum/config": "0f343b0931126a20f133d67c2b018a3b0f343b0931126a20f133d67c2b018a3b",
-                "vault/agent-inject": "x10x10x10x10x10x10x10", "example.com/api-token": "x11"}},
+                "vault/agent-inject": "x10x10x10x10x10x10x10", "example.com/api-token": "x11",
+                "example.com/original": "{\"spec\": {\"env\": [{\"name\": \"MODE\", \"value\": \"x20\"}], \"kind\": \"seen\"}}"}},
             "spec": {"automountServiceAccountToken": true, "serviceAccountName": "sa", "containers": [{
                 "name": "c",
                 "command": ["sh", "-c", "run --db-password x12 --mode fast; mysql -p x13x13x13x13x13x13x13x13"],
-                "args": ["--db-password=x2", "--port=80", "--token", "https://me:x3@host/", "-p", "x14", "--pass", "x15"],
+                "args": ["--db-password=x2", "--port=80", "--token", "https://me:x3@host/", "-p", "x14", "--pass", "x15", "-px21", "-path", "-p8080"],
                 "env": [
                     {"name": "DB_PASSWORD", "value": "x4"},
                     {"name": "MODE", "value": "x16"},
@@ -172,13 +183,16 @@ mod tests {
         });
         object(&mut pod);
         let shown = pod.to_string();
-        for number in 1..20 {
+        for number in 1..22 {
             let secret = format!("x{number}");
             assert!(!shown.contains(&secret), "{secret} is in {shown}");
         }
         assert!(!shown.contains("99"), "{shown}");
         for kept in [
             "--port=80",
+            "\"-path\"",
+            "\"-p8080\"",
+            "seen",
             "--mode fast",
             "\"n1\"",
             "\"sa\"",

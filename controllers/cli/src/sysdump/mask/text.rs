@@ -54,6 +54,13 @@ static BEHIND: LazyLock<Rule> = LazyLock::new(|| {
     rule(&format!(r#"(--?{NAME}|\s-[pau])(\s+)("[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"#), "${1}${2}MASK")
 });
 
+/// `-pSECRET`, as clients of databases want it.
+static ATTACHED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(^|[\s"'])-p('[^']*'|"[^"]*"|[^\s"']+)"#).expect("a pattern"));
+/// Options that only begin so.
+const NO_SECRETS: [&str; 9] =
+    ["ath", "atch", "id", "ort", "orts", "refix", "rint", "rofile", "roxy"];
+
 /// Something long without blanks or signs.
 static LONG: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[A-Za-z0-9+=_]{20,}").expect("a pattern"));
@@ -69,6 +76,14 @@ pub(in super::super) fn text(text: &str) -> String {
 pub(super) fn strict(text: &str) -> String {
     let (behind, with) = &*BEHIND;
     let text = behind.replace_all(text, with.as_str()).into_owned();
+    let attached = |found: &regex::Captures<'_>| {
+        let (before, word) = (&found[1], &found[2]);
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        let is_port = |sign: char| sign.is_ascii_digit() || ":./-".contains(sign);
+        let is_harmless = NO_SECRETS.contains(&name) || word.chars().all(is_port);
+        if is_harmless { found[0].to_owned() } else { format!("{before}-p{MASK}") }
+    };
+    let text = ATTACHED.replace_all(&text, attached);
     let shown = |found: &regex::Captures<'_>| {
         let word = &found[0];
         let has = |of: fn(&char) -> bool| word.chars().any(|sign| of(&sign));
@@ -124,6 +139,9 @@ mod tests {
         let cases = [
             ("--password hunter2 --port 80", "--password [masked] --port 80"),
             ("mysql -p hunter2", "mysql -p [masked]"),
+            ("mysql -phunter2 -h db", "mysql -p[masked] -h db"),
+            ("sshpass -p'it' -port=80 -p8080:80", "sshpass -p[masked] -port=80 -p8080:80"),
+            ("mysql -p1a", "mysql -p[masked]"),
             ("9f86d081884c7d659a2feaa0c55ad015", "[masked]"),
             ("--config-dir=/tmp/cilium/config-map", "--config-dir=/tmp/cilium/config-map"),
             ("disable-endpoint-routes", "disable-endpoint-routes"),

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::agent::{Agent, SOCKET};
 use crate::cluster::{Cluster, Place};
 use crate::output::{Format, Kept, captured};
+use crate::settings::Settings;
 
 /// Agents that are asked at the same time.
 pub(crate) const AT_ONCE: usize = 16;
@@ -30,13 +31,20 @@ pub(crate) struct Access {
     /// The context of the kubeconfig
     #[arg(long, global = true, value_name = "CONTEXT")]
     pub(crate) context: Option<String>,
-    /// Where the agents' pods are
-    #[arg(long, global = true, value_name = "NAMESPACE", default_value = "kube-system")]
-    pub(crate) namespace: String,
+    /// Where the agents' pods are [default: kube-system]
+    #[arg(long, global = true, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// Tell what is asked of agents
     #[arg(short = 'D', long, global = true)]
     pub(crate) debug: bool,
+    /// A YAML file with values of these options, for those that are not given [default: ~/.cilium.yaml,
+    /// if it is there]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
+
+/// Where agents' pods are, if nothing else is said.
+const NAMESPACE: &str = "kube-system";
 
 /// Who answers.
 #[derive(Clone)]
@@ -54,6 +62,33 @@ enum Way {
 }
 
 impl Access {
+    /// With what the file of settings says of options that were not given.
+    pub(crate) fn settled(self) -> anyhow::Result<Self> {
+        let settings = Settings::read(self.config.as_deref())?;
+        Ok(self.or(settings))
+    }
+
+    /// What was typed names whom to ask, or else the file does: never half of each.
+    fn or(mut self, settings: Settings) -> Self {
+        let Settings { host, node, kubeconfig, context, namespace, debug, .. } = settings;
+        if !(self.host.is_some() || self.names_cluster()) {
+            (self.host, self.node) = (host, node);
+            (self.kubeconfig, self.context) = (kubeconfig, context);
+        }
+        self.namespace = self.namespace.or(namespace);
+        self.debug |= debug.unwrap_or(false);
+        self
+    }
+
+    /// Where the agents' pods are.
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or(NAMESPACE)
+    }
+
+    fn names_cluster(&self) -> bool {
+        self.node.is_some() || self.kubeconfig.is_some() || self.context.is_some()
+    }
+
     /// Finds out who answers.
     pub(crate) async fn reach(&self) -> anyhow::Result<Reach> {
         Ok(match self.way(Path::new(SOCKET).exists(), kubeconfig_exists()) {
@@ -67,7 +102,7 @@ impl Access {
         let place = Place {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
-            namespace: self.namespace.clone(),
+            namespace: self.namespace().to_owned(),
         };
         Cluster::connect(&place).await
     }
@@ -86,8 +121,7 @@ impl Access {
     /// What was asked for first, then what is here: a socket before a kubeconfig.
     fn way(&self, socket: bool, kubeconfig: bool) -> Way {
         let local = || Way::Socket(self.host.clone().unwrap_or_else(|| SOCKET.to_owned()));
-        let named = self.node.is_some() || self.kubeconfig.is_some() || self.context.is_some();
-        match (&self.host, named) {
+        match (&self.host, self.names_cluster()) {
             (Some(_), false) => local(),
             (None, false) if socket || !kubeconfig => local(),
             // An environment variable of the agent's pod must not hide what was typed.
@@ -169,6 +203,7 @@ mod tests {
     use crate::Arguments;
     use crate::agent::Agent;
     use crate::output::captured;
+    use crate::settings::Settings;
 
     #[test]
     fn what_is_asked_for_comes_before_what_is_here() {
@@ -186,6 +221,24 @@ mod tests {
             let arguments = Arguments::try_parse_from(words).expect(name);
             assert_eq!(arguments.access.way(has_socket, has_kubeconfig), want, "{name}");
         }
+    }
+
+    #[test]
+    fn a_file_says_what_was_not_typed() {
+        let file =
+            || Settings::parse("node: n1\nnamespace: cilium\ndebug: true").expect("settings");
+        let access = |words: &[&str]| {
+            let words = ["cilia", "version"].iter().chain(words.iter());
+            Arguments::try_parse_from(words).expect("a command line").access.or(file())
+        };
+        let plain = access(&[]);
+        assert_eq!(
+            (plain.node.as_deref(), plain.namespace(), plain.debug),
+            (Some("n1"), "cilium", true)
+        );
+        let typed = access(&["--host", "unix:///x", "--namespace", "other"]);
+        assert_eq!((typed.node.as_deref(), typed.namespace()), (None, "other"));
+        assert_eq!(typed.way(true, true), Way::Socket("unix:///x".into()));
     }
 
     #[tokio::test]

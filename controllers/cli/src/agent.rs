@@ -72,14 +72,23 @@ impl Agent {
 
     /// The answer to `path`, as JSON; nothing where there is no such thing.
     pub(crate) async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        let (status, body) = self.send(&Method::GET, path, None).await?;
-        match status {
-            StatusCode::NOT_FOUND => Ok(None),
-            status if status.is_success() => {
-                serde_json::from_slice(&body).context("read the agent's answer").map(Some)
-            }
-            status => bail!("{}", refusal(status, &Method::GET, path, &body)),
+        self.get_unless(path, StatusCode::NOT_FOUND).await
+    }
+
+    /// The answer to `path`; nothing if it has this status.
+    pub(crate) async fn get_unless(
+        &self,
+        path: &str,
+        status: StatusCode,
+    ) -> anyhow::Result<Option<Value>> {
+        let (told, body) = self.send(&Method::GET, path, None).await?;
+        if told == status {
+            return Ok(None);
         }
+        if !told.is_success() {
+            bail!("{}", refusal(told, &Method::GET, path, &body));
+        }
+        serde_json::from_slice(&body).context("read the agent's answer").map(Some)
     }
 
     /// The answer to `path`, which is there.
@@ -197,7 +206,13 @@ pub(crate) fn socket(host: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn refusal(status: StatusCode, method: &Method, path: &str, body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
+    // Reasons are texts in JSON, or objects with a message.
+    let reason = match serde_json::from_slice(body) {
+        Ok(Value::String(reason)) => Some(reason),
+        Ok(Value::Object(fault)) => fault.get("message").and_then(Value::as_str).map(str::to_owned),
+        _ => None,
+    };
+    let text = reason.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
     let path = path.split('?').next().unwrap_or(path);
     match text.trim() {
         "" => format!("the agent answers {status} to {method} {path}"),
@@ -242,7 +257,26 @@ pub(crate) fn segment(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Agent, segment};
+    use http::{Method, StatusCode};
+
+    use super::{Agent, refusal, segment};
+
+    #[test]
+    fn reasons_are_read_in_every_form() {
+        let cases = [
+            ("\"no pools\"\n", ": no pools"),
+            (
+                r#"{"code": 405, "message": "method PUT is not allowed"}"#,
+                ": method PUT is not allowed",
+            ),
+            ("BGP is disabled\n", ": BGP is disabled"),
+            ("", ""),
+        ];
+        for (body, want) in cases {
+            let said = refusal(StatusCode::BAD_REQUEST, &Method::PUT, "/v1/x?y=z", body.as_bytes());
+            assert_eq!(said, format!("the agent answers 400 Bad Request to PUT /v1/x{want}"));
+        }
+    }
 
     #[tokio::test]
     async fn says_what_to_do_where_no_agent_is() {

@@ -51,12 +51,14 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum List {
     /// Every entry
+    #[command(alias = "ls")]
     List,
 }
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Ipcache {
     /// Every entry
+    #[command(alias = "ls")]
     List,
     /// The entry that decides about an address
     Get {

@@ -47,7 +47,7 @@ const PREFIX: &str = "config.cilium.io/";
 
 pub(crate) async fn run(access: &Access, arguments: &Arguments) -> anyhow::Result<()> {
     let namespace =
-        std::env::var("CILIUM_K8S_NAMESPACE").unwrap_or_else(|_| access.namespace.clone());
+        std::env::var("CILIUM_K8S_NAMESPACE").unwrap_or_else(|_| access.namespace().to_owned());
     let node = arguments.node_name.clone().unwrap_or_default();
     let names = if arguments.source.is_empty() {
         vec!["config-map:cilium-config".to_owned(), format!("cilium-node-config:{namespace}")]

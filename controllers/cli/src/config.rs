@@ -1,8 +1,8 @@
-//! `cilia config`.
+//! `cilia config`: an agent's settings, and those that can be changed while it runs.
 
 use anyhow::{Context as _, bail};
 use http::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::agent::Agent;
 use crate::output::{Format, text};
@@ -16,56 +16,196 @@ pub(crate) struct Arguments {
     /// Settings that have no value too
     #[arg(short, long)]
     all: bool,
+    /// Only those that can't be changed while the agent runs
+    #[arg(short, long, conflicts_with = "all")]
+    read_only: bool,
+    /// Only those that can be changed while the agent runs, and what they mean
+    #[arg(long, conflicts_with_all = ["all", "read_only"])]
+    list_options: bool,
 }
+
+/// The option that the API has outside of its options.
+const ENFORCEMENT: &str = "PolicyEnforcement";
+/// Options that can be changed while the agent runs.
+const OPTIONS: [(&str, &str); 1] =
+    [("PolicyAuditMode", "Record what policy would drop, and let it pass")];
 
 pub(crate) async fn run(
     agent: &Agent,
     arguments: &Arguments,
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
+    if arguments.list_options {
+        for (name, meaning) in OPTIONS {
+            println!("{name:<24} {meaning}");
+        }
+        return Ok(());
+    }
     let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
     if !words.is_empty() && words.iter().all(|word| word.contains('=')) {
         let pairs = words.iter().filter_map(|word| word.split_once('='));
-        let options: Map<String, Value> =
-            pairs.map(|(name, value)| (name.to_owned(), value.into())).collect();
-        agent.change(Method::PATCH, "/v1/config", Some(&json!({"options": options}))).await?;
+        agent.change(Method::PATCH, "/v1/config", Some(&wanted(pairs))).await?;
         return Ok(());
     }
     let answer = agent.get("/v1/config").await?;
-    let settings = answer["status"]["daemonConfigurationMap"].as_object();
-    let options = answer["status"]["realized"]["options"].as_object();
-    let part = match words.as_slice() {
-        [] => None,
+    match words.as_slice() {
         ["get", name] => {
-            let found = settings.and_then(|all| all.get(*name));
-            let found = found.or_else(|| options.and_then(|all| all.get(*name)));
-            let value = found.with_context(|| {
+            let value = found(&answer, name).with_context(|| {
                 format!("there is no setting {name}; cilia config --all lists them")
             })?;
             match format {
-                Some(format) => format.print(value)?,
-                None => println!("{name:<34}: {}", text(value)),
+                Some(format) => format.print(&value)?,
+                None => println!("{}", text(&value)),
             }
-            return Ok(());
         }
-        [part] => Some(*part),
+        [] | [_] => {
+            let part = words.first().copied();
+            match format {
+                Some(format) => format.print(&for_programs(arguments, &answer))?,
+                None => print!("{}", blocks(arguments, part, &answer)),
+            }
+        }
         _ => bail!("use OPTION=VALUE..., get NAME, or a part of a name"),
-    };
-    if let Some(format) = format {
-        return format.print(&answer);
     }
-    let wanted = |(name, value): &(&String, &Value)| match part {
+    Ok(())
+}
+
+/// The change that pairs of names and values ask for.
+fn wanted<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Value {
+    let (mut wanted, mut options) = (Map::new(), Map::new());
+    for (name, value) in pairs {
+        if name == ENFORCEMENT {
+            wanted.insert("policy-enforcement".into(), value.into());
+        } else {
+            options.insert(name.into(), value.into());
+        }
+    }
+    wanted.insert("options".into(), options.into());
+    wanted.into()
+}
+
+/// Settings that only a restart changes.
+fn read_only(answer: &Value) -> &Value {
+    &answer["status"]["daemonConfigurationMap"]
+}
+
+/// Settings that can be changed, by name.
+fn read_write(answer: &Value) -> Map<String, Value> {
+    let realized = &answer["status"]["realized"];
+    let mut all = realized["options"].as_object().cloned().unwrap_or_default();
+    if let Some(enforcement) = realized.get("policy-enforcement") {
+        all.insert(ENFORCEMENT.into(), enforcement.clone());
+    }
+    all
+}
+
+/// A setting by its name, in whichever case.
+fn found(answer: &Value, name: &str) -> Option<Value> {
+    let changeable = read_write(answer);
+    let fixed = read_only(answer).as_object();
+    let mut all = fixed.into_iter().flatten().chain(&changeable);
+    all.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
+}
+
+fn for_programs(arguments: &Arguments, answer: &Value) -> Value {
+    if !arguments.read_only && !arguments.all {
+        return answer.clone();
+    }
+    let mut shown = read_only(answer).clone();
+    if arguments.all
+        && let (Some(all), Some(realized)) =
+            (shown.as_object_mut(), answer["status"]["realized"].as_object())
+    {
+        all.extend(realized.clone());
+    }
+    shown
+}
+
+fn blocks(arguments: &Arguments, part: Option<&str>, answer: &Value) -> String {
+    let shown = |(name, value): &(&String, &Value)| match part {
         Some(part) => name.contains(part),
         None => arguments.all || !text(value).is_empty(),
     };
-    let block = |title: &str, settings: Option<&Map<String, Value>>| {
-        println!("#### {title} configurations ####");
-        for (name, value) in settings.into_iter().flatten().filter(wanted) {
-            println!("{name:<34}: {}", text(value));
-        }
+    let lines = |settings: &Map<String, Value>| {
+        let line = |all: String, (name, value): (&String, &Value)| {
+            all + &format!("{name:<34}: {}\n", text(value))
+        };
+        settings.iter().filter(shown).fold(String::new(), line)
     };
-    block("Read-only", settings);
-    println!();
-    block("Read-write", options);
-    Ok(())
+    let fixed = read_only(answer).as_object().map(lines).unwrap_or_default();
+    let fixed = format!("#### Read-only configurations ####\n{fixed}");
+    if arguments.read_only {
+        return fixed;
+    }
+    format!("{fixed}##### Read-write configurations #####\n{}", lines(&read_write(answer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::{Value, json};
+
+    use super::{Arguments, blocks, for_programs, found, wanted};
+    use crate::{Arguments as All, Command};
+
+    fn arguments(words: &[&str]) -> Arguments {
+        let words = ["cilia", "config"].iter().chain(words);
+        let Command::Config(arguments) = All::try_parse_from(words).expect("a command").command
+        else {
+            panic!("another command")
+        };
+        arguments
+    }
+
+    fn answer() -> Value {
+        json!({"status": {
+            "daemonConfigurationMap": {"cluster-name": "", "routing-mode": "tunnel"},
+            "realized": {"options": {"PolicyAuditMode": "Disabled"}, "policy-enforcement": "default"},
+        }})
+    }
+
+    #[test]
+    fn settings_stand_in_two_blocks() {
+        let want = "\
+#### Read-only configurations ####
+routing-mode                      : tunnel
+##### Read-write configurations #####
+PolicyAuditMode                   : Disabled
+PolicyEnforcement                 : default
+";
+        assert_eq!(blocks(&arguments(&[]), None, &answer()), want);
+        let all = blocks(&arguments(&["-a"]), None, &answer());
+        assert!(all.contains("cluster-name                      : \n"), "{all}");
+        let fixed = blocks(&arguments(&["-r"]), None, &answer());
+        assert!(!fixed.contains("Read-write"), "{fixed}");
+        let some = blocks(&arguments(&["mode"]), Some("mode"), &answer());
+        assert!(some.contains("routing-mode") && !some.contains("PolicyEnf"), "{some}");
+    }
+
+    #[test]
+    fn a_setting_is_found_in_whichever_case() {
+        assert_eq!(found(&answer(), "routing-mode"), Some("tunnel".into()));
+        assert_eq!(found(&answer(), "policyauditmode"), Some("Disabled".into()));
+        assert_eq!(found(&answer(), "routing"), None);
+    }
+
+    #[test]
+    fn programs_get_what_people_see() {
+        let fixed = for_programs(&arguments(&["-r"]), &answer());
+        assert_eq!(fixed, answer()["status"]["daemonConfigurationMap"]);
+        let all = for_programs(&arguments(&["-a"]), &answer());
+        assert_eq!(
+            (&all["routing-mode"], &all["policy-enforcement"]),
+            (&"tunnel".into(), &"default".into())
+        );
+        assert_eq!(for_programs(&arguments(&[]), &answer()), answer());
+    }
+
+    #[test]
+    fn changes_are_as_the_api_wants_them() {
+        let pairs = [("PolicyAuditMode", "Enabled"), ("PolicyEnforcement", "always")];
+        let want =
+            json!({"options": {"PolicyAuditMode": "Enabled"}, "policy-enforcement": "always"});
+        assert_eq!(wanted(pairs.into_iter()), want);
+    }
 }

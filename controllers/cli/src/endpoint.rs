@@ -13,12 +13,14 @@ use crate::table::Table;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All endpoints of the node
+    #[command(alias = "ls")]
     List {
         /// Leave the header out
         #[arg(long)]
         no_headers: bool,
     },
     /// One endpoint, or those with all of these labels
+    #[command(aliases = ["inspect", "show"])]
     Get {
         #[command(flatten)]
         which: Option<Id>,
@@ -32,7 +34,16 @@ pub(crate) enum Command {
     #[command(alias = "healthz")]
     Health(Id),
     /// The labels that make an endpoint's identity
-    Labels(Id),
+    Labels {
+        #[command(flatten)]
+        id: Id,
+        /// Labels to add; the agent says who decides about them
+        #[arg(short, long, value_delimiter = ',')]
+        add: Vec<String>,
+        /// Labels to take away
+        #[arg(short, long, value_delimiter = ',')]
+        delete: Vec<String>,
+    },
     /// An endpoint's options, or changes them
     Config {
         #[command(flatten)]
@@ -94,7 +105,13 @@ pub(crate) async fn run(
         }
         Command::Log(id) => show(&id.get(agent, "/log").await?, format, one::log),
         Command::Health(id) => show(&id.get(agent, "/healthz").await?, format, one::health),
-        Command::Labels(id) => show(&id.get(agent, "/labels").await?, format, one::labels),
+        Command::Labels { id, add, delete } => {
+            if !(add.is_empty() && delete.is_empty()) {
+                let wanted = json!({"add": add, "delete": delete});
+                agent.change(Method::PATCH, &id.path("/labels"), Some(&wanted)).await?;
+            }
+            show(&id.get(agent, "/labels").await?, format, one::labels)
+        }
         Command::Config { id, options } if options.is_empty() => {
             show(&id.get(agent, "/config").await?, format, one::config)
         }
@@ -108,11 +125,13 @@ pub(crate) async fn run(
             let options: Map<String, Value> =
                 options.iter().map(pair).collect::<anyhow::Result<_>>()?;
             let wanted = json!({"options": options});
+            id.get(agent, "").await?;
             agent.change(Method::PATCH, &id.path("/config"), Some(&wanted)).await?;
             println!("Endpoint {} configuration updated successfully", id.id);
             Ok(())
         }
         Command::Disconnect(id) => {
+            id.get(agent, "").await?;
             agent.change(Method::DELETE, &id.path(""), None).await?;
             println!("Endpoint {} successfully disconnected", id.id);
             Ok(())

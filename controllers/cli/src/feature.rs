@@ -1,5 +1,8 @@
 //! `cilia encrypt`, `bgp`, `fqdn`, `lrp` and `nodeid`: what the agent says of parts that may be off.
 
+use http::StatusCode;
+use serde_json::Value;
+
 use crate::agent::Agent;
 use crate::output::{Format, items, text};
 use crate::table::Table;
@@ -32,6 +35,7 @@ pub(crate) enum Fqdn {
 #[derive(Debug, Clone, Copy, clap::Subcommand)]
 pub(crate) enum Cache {
     /// Every entry
+    #[command(alias = "ls")]
     List,
     /// Forgets all entries
     Clean,
@@ -40,6 +44,7 @@ pub(crate) enum Cache {
 #[derive(Debug, Clone, Copy, clap::Subcommand)]
 pub(crate) enum Listed {
     /// Every entry
+    #[command(alias = "ls")]
     List,
 }
 
@@ -96,7 +101,7 @@ async fn listed<const N: usize>(
     table.row(header);
     for entry in items(&answer) {
         table.row(members.map(|member| match &entry[member] {
-            serde_json::Value::Array(many) => many.iter().map(text).collect::<Vec<_>>().join(", "),
+            Value::Array(many) => many.iter().map(text).collect::<Vec<_>>().join(", "),
             one => text(one),
         }));
     }
@@ -129,7 +134,10 @@ pub(crate) async fn bgp(
         Bgp::Routes => "/v1/bgp/routes",
         Bgp::RoutePolicies => "/v1/bgp/route-policies",
     };
-    let answer = agent.get(path).await?;
+    // That it is off is an answer, too.
+    let Some(answer) = agent.get_unless(path, StatusCode::NOT_IMPLEMENTED).await? else {
+        return off(format);
+    };
     if let Some(format) = format {
         return format.print(&answer);
     }
@@ -139,4 +147,30 @@ pub(crate) async fn bgp(
     }
     table.print();
     Ok(())
+}
+
+fn off(format: Option<&Format>) -> anyhow::Result<()> {
+    const OFF: &str = "BGP Control Plane is disabled";
+    match format {
+        None => println!("{OFF}"),
+        Some(format) => {
+            eprintln!("{OFF}");
+            format.print(&Value::Array(Vec::new()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::off;
+    use crate::output::{Format, captured};
+
+    #[tokio::test]
+    async fn what_is_off_is_said_or_an_empty_list() {
+        let said = captured(async { off(None) }).await;
+        assert_eq!(said.1, "BGP Control Plane is disabled\n");
+        let said = captured(async { off(Some(&Format::Json)) }).await;
+        assert_eq!(said.1, "[]\n");
+    }
 }

@@ -14,6 +14,7 @@ use crate::table::Table;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All identities, or those with all of these labels
+    #[command(alias = "ls")]
     List {
         /// Labels such as k8s:app=web
         labels: Vec<String>,
@@ -117,11 +118,16 @@ async fn of_endpoints(
     Ok(())
 }
 
-/// Whether an identity has all of these labels; one without a source is Kubernetes'.
+/// A label with its source; one without is Kubernetes'.
+pub(crate) fn with_source(label: &str) -> String {
+    if label.contains(':') { label.to_owned() } else { format!("k8s:{label}") }
+}
+
+/// Whether an identity has all of these labels.
 fn has_all(identity: &Value, wanted: &[String]) -> bool {
     let of = items(&identity["labels"]);
     wanted.iter().all(|wanted| {
-        let wanted = if wanted.contains(':') { wanted.clone() } else { format!("k8s:{wanted}") };
+        let wanted = with_source(wanted);
         of.iter().any(|label| label.as_str() == Some(&wanted))
     })
 }

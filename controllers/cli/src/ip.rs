@@ -7,13 +7,14 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::agent::Agent;
-use crate::identity::labels;
+use crate::identity::{labels, with_source};
 use crate::output::{Format, items, text};
 use crate::table::Table;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All addresses with their identities
+    #[command(alias = "ls")]
     List {
         /// Numbers instead of labels
         #[arg(short, long)]
@@ -59,9 +60,10 @@ pub(crate) async fn run(
             bail!("name an address, or --labels that its identity has")
         }
         Command::Get { labels, .. } => {
+            let wanted: Vec<String> = labels.iter().map(|label| with_source(label)).collect();
             let has = |entry: &Value| {
                 let of = entry["identity"].as_u64().and_then(|number| known.get(&number));
-                of.is_some_and(|of| labels.iter().all(|label| of.contains(label)))
+                of.is_some_and(|of| wanted.iter().all(|label| of.contains(label)))
             };
             let found: Vec<Value> = entries.into_iter().filter(has).collect();
             if found.is_empty() {

@@ -14,6 +14,8 @@ mod build_config;
 mod cluster;
 mod config;
 mod debuginfo;
+#[cfg(test)]
+mod documentation_tests;
 mod endpoint;
 mod feature;
 mod identity;
@@ -27,6 +29,7 @@ mod paint;
 mod policy;
 mod relay;
 mod service;
+mod settings;
 mod status;
 mod sysdump;
 mod troubleshoot;
@@ -184,6 +187,7 @@ async fn main() -> ExitCode {
 /// What needs no agent, or more than one.
 async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { access, output, command } = arguments;
+    let access = access.settled()?;
     let format = output.as_ref().and_then(|choice| choice.0.as_ref());
     if let Command::Policy(command) = &command
         && let Some(answer) = command.offline(format)
@@ -257,13 +261,25 @@ async fn ask(
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, ValueEnum as _};
 
     use super::Arguments;
 
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_shell_has_completions() {
+        for shell in clap_complete::Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "cilia", &mut script);
+            let script = String::from_utf8_lossy(&script);
+            for word in ["sysdump", "ipcache", "related-to"] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+        }
     }
 
     #[test]

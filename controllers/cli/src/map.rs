@@ -11,6 +11,7 @@ use crate::table::Table;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All maps
+    #[command(alias = "ls")]
     List,
     /// What a map holds
     Get {
@@ -42,6 +43,7 @@ pub(crate) async fn run(
             let map = map.with_context(|| format!("there is no map {name}; see cilia map list"))?;
             match format {
                 Some(format) => format.print(&map)?,
+                None if items(&map["cache"]).is_empty() => println!("Cache is empty\n"),
                 None => get(items(&map["cache"])).print(),
             }
         }

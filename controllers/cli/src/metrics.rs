@@ -11,6 +11,7 @@ use crate::table::Table;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All metrics of the agent
+    #[command(alias = "ls")]
     List {
         /// Only metrics whose name matches this regular expression
         #[arg(short = 'p', long = "match-pattern", value_name = "REGEX")]

@@ -3,6 +3,7 @@
 mod packet;
 mod show;
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -58,6 +59,13 @@ pub(crate) struct Arguments {
     /// Ends when the agent does, instead of waiting for the next one
     #[arg(long)]
     once: bool,
+    /// There is no such socket: events come from the agent's API
+    #[arg(long, hide = true, value_parser = no_socket)]
+    monitor_socket: Option<Infallible>,
+}
+
+fn no_socket(_: &str) -> Result<Infallible, String> {
+    Err("events come from the agent's own socket: name it with --host unix://PATH".into())
 }
 
 /// The field's types of events; those that this datapath does not have never come.
@@ -80,6 +88,9 @@ pub(crate) async fn run(
     arguments: &Arguments,
     format: Option<&Format>,
 ) -> anyhow::Result<ExitCode> {
+    if let Some(never) = arguments.monitor_socket {
+        match never {}
+    }
     let reach = access.reach().await?;
     let named = matches!(reach, Reach::There(_)) && access.node.is_none();
     let agents = access.agents(&reach).await?;

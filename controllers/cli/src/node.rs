@@ -7,6 +7,7 @@ use crate::table::Table;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All nodes
+    #[command(alias = "ls")]
     List,
 }
 

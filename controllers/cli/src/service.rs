@@ -9,6 +9,7 @@ use crate::table::Table;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// All services that are balanced on this node
+    #[command(alias = "ls")]
     List {
         /// Which backends a service prefers by their clusters
         #[arg(long)]

@@ -57,7 +57,7 @@ pub(crate) async fn run(access: &Access, command: &Command) -> anyhow::Result<Ex
         bail!(
             "connections and certificates are those of the agent: run this in its pod, with kubectl -n {} exec \
              ds/cilium -- cilia troubleshoot ...",
-            access.namespace
+            access.namespace()
         );
     };
     let mut report = Report::default();

@@ -13,6 +13,7 @@ use crate::output::{Format, text};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Connections
+    #[command(alias = "ls")]
     List {
         /// Whose: global, or endpoint
         #[arg(default_value = "global", value_parser = ["global", "endpoint"])]
@@ -23,6 +24,9 @@ pub(crate) enum Command {
         /// How long each has left
         #[arg(short = 'd', long)]
         time_diff: bool,
+        /// The clock of the entries: they have but one
+        #[arg(long, value_name = "CLOCK", value_parser = ["ktime"])]
+        time_diff_clocksource_mode: Option<String>,
     },
     /// Forgets connections: what is under way is judged by policy again, and replies that nothing allows are dropped
     Flush {

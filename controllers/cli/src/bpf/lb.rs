@@ -9,6 +9,7 @@ use crate::output::text;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Frontends and their backends
+    #[command(alias = "ls")]
     List {
         /// Frontends by reverse-NAT id
         #[arg(long, conflicts_with_all = ["backends", "frontends", "source_ranges"])]
@@ -25,6 +26,12 @@ pub(crate) enum Command {
     },
 }
 
+const ID: &str = "ID";
+const SERVICE: &str = "SERVICE ADDRESS";
+const BACKEND: &str = "BACKEND ADDRESS (REVNAT_ID) (SLOT)";
+const BACKEND_ID: &str = "BACKEND ID";
+const SOURCES: &str = "SOURCE RANGE (REVNAT_ID)";
+
 pub(super) async fn rows(
     agent: &Agent,
     command: &Command,
@@ -33,25 +40,19 @@ pub(super) async fn rows(
     Ok(match command {
         Command::List { revnat: true, .. } => {
             let names = both("cilium_lb4_reverse_nat", "cilium_lb6_reverse_nat");
-            (["ID", "SERVICE ADDRESS"], rev_nat(&maps(agent, &names).await?))
+            ([ID, BACKEND], rev_nat(&maps(agent, &names).await?))
         }
         Command::List { backends: true, .. } => {
             let names = both("cilium_lb4_backends_v3", "cilium_lb6_backends_v3");
-            (["ID", "SERVICE ADDRESS"], backends(&maps(agent, &names).await?))
+            ([ID, BACKEND], backends(&maps(agent, &names).await?))
         }
         // Services are restricted by no map yet.
-        Command::List { source_ranges: true, .. } => {
-            (["SOURCE RANGE (REVNAT_ID)", ""], Rows::new())
+        Command::List { source_ranges: true, .. } => ([SOURCES, ""], Rows::new()),
+        Command::List { frontends: true, .. } => {
+            let names = both("cilium_lb4_services_v2", "cilium_lb6_services_v2");
+            ([SERVICE, BACKEND_ID], frontends(&maps(agent, &names).await?))
         }
-        Command::List { frontends, .. } => {
-            let mut rows = services(&with_backends(agent).await?);
-            if *frontends {
-                for (_, values) in &mut rows {
-                    values.truncate(1);
-                }
-            }
-            (["SERVICE ADDRESS", "BACKEND ADDRESS (REVNAT_ID) (SLOT)"], rows)
-        }
+        Command::List { .. } => ([SERVICE, BACKEND], services(&with_backends(agent).await?)),
     })
 }
 
@@ -62,7 +63,7 @@ fn rev_nat(entries: &[Value]) -> Rows {
 
 fn backends(entries: &[Value]) -> Rows {
     let row = |entry: &Value| {
-        let place = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
+        let place = format!("{}://{}", named(&entry["proto"]), ends(&entry["ip"], &entry["port"]));
         (text(&entry["id"]), vec![place])
     };
     entries.iter().map(row).collect()
@@ -83,13 +84,21 @@ async fn with_backends(agent: &Agent) -> anyhow::Result<Vec<Value>> {
 /// The bit of a service's flags that says that clients keep their backends.
 const AFFINITY: u64 = 16;
 
+/// What is behind each frontend, by slot: the backend's id, how many there are, the reverse-NAT id, the flags.
+fn frontends(entries: &[Value]) -> Rows {
+    by_frontend(entries, |entry| {
+        let count = |name: &str| entry[name].as_u64().unwrap_or(0);
+        let [backend, backends, revnat] = ["backend", "count", "revnat"].map(count);
+        let flags = count("flags");
+        format!("{backend} {backends} ({revnat}) [{:#x} {:#x}]", flags & 0xff, flags >> 8)
+    })
+}
+
 fn services(entries: &[Value]) -> Rows {
-    let mut rows = Rows::new();
-    for entry in entries {
-        let frontend = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
+    by_frontend(entries, |entry| {
         let (rev_nat, slot) = (text(&entry["revnat"]), text(&entry["slot"]));
         let backend = &entry["address"];
-        let value = if slot == "0" {
+        if slot == "0" {
             let nowhere = if text(&entry["ip"]).contains(':') { "[::]:0" } else { "0.0.0.0:0" };
             let keeps = entry["flags"].as_u64().unwrap_or(0) & AFFINITY != 0;
             let affinity = if keeps { "sessionAffinity, " } else { "" };
@@ -99,7 +108,16 @@ fn services(entries: &[Value]) -> Rows {
         } else {
             let place = ends(&backend["ip"], &backend["port"]);
             format!("{place}/{} ({rev_nat}) ({slot})", named(&backend["proto"]))
-        };
+        }
+    })
+}
+
+/// A row for each frontend, whose entries follow each other.
+fn by_frontend(entries: &[Value], value: impl Fn(&Value) -> String) -> Rows {
+    let mut rows = Rows::new();
+    for entry in entries {
+        let frontend = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
+        let value = value(entry);
         match rows.last_mut() {
             Some((last, values)) if *last == frontend => values.push(value),
             _ => rows.push((frontend, vec![value])),
@@ -110,7 +128,7 @@ fn services(entries: &[Value]) -> Rows {
 
 #[cfg(test)]
 mod tests {
-    use super::services;
+    use super::{backends, frontends, services};
     use serde_json::json;
 
     #[test]
@@ -131,5 +149,13 @@ mod tests {
         keeping["flags"] = json!(16);
         let shown = "0.0.0.0:0 (3) (0) [ClusterIP, sessionAffinity, non-routable]";
         assert_eq!(services(&[keeping])[0].1, [shown]);
+        let mut first = entry(0, json!(null));
+        (first["count"], first["backend"], first["flags"]) = (json!(2), json!(0), json!(0x0110));
+        assert_eq!(
+            frontends(&[first, entry(1, json!(null))])[0].1,
+            ["0 2 (3) [0x10 0x1]", "9 0 (3) [0x0 0x0]"]
+        );
+        let backend = json!({"id": 9, "ip": "fd00::1", "port": 80, "proto": 6});
+        assert_eq!(backends(&[backend]), [("9".to_owned(), vec!["TCP://[fd00::1]:80".to_owned()])]);
     }
 }

@@ -16,8 +16,8 @@ use crate::table::Table;
 pub(crate) enum Command {
     /// What one endpoint lets in and out
     Get {
-        /// The endpoint's number
-        #[arg(required_unless_present = "all")]
+        /// The endpoint's number, host for the node's own, or the path of its map
+        #[arg(required_unless_present = "all", value_parser = endpoint_of)]
         endpoint: Option<u16>,
         /// Numbers instead of labels
         #[arg(short, long)]
@@ -26,8 +26,26 @@ pub(crate) enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// Endpoints that have a policy map
+    /// What all endpoints let in and out
+    #[command(alias = "ls")]
     List,
+}
+
+/// Where maps are pinned, and how those of policies begin.
+const GLOBALS: &str = "/sys/fs/bpf/tc/globals/";
+const PREFIX: &str = "cilium_policy_v2_";
+/// The endpoint that is the node itself.
+const HOST: u16 = u16::MAX;
+
+/// An endpoint by its number, as `host`, or by its map's path.
+fn endpoint_of(text: &str) -> Result<u16, String> {
+    let name = text.rsplit('/').next().unwrap_or(text);
+    match name.strip_prefix(PREFIX).unwrap_or(name) {
+        "host" => Ok(HOST),
+        number => number.parse().map_err(|_| {
+            format!("use an endpoint's number up to {HOST}, host, or {GLOBALS}{PREFIX}NUMBER")
+        }),
+    }
 }
 
 pub(crate) async fn run(
@@ -43,24 +61,23 @@ pub(crate) async fn run(
             (vec![*endpoint], *numeric, false)
         }
         Command::Get { numeric, .. } => (known, *numeric, true),
-        Command::List => {
-            for endpoint in known {
-                println!("/sys/fs/bpf/tc/globals/cilium_policy_v2_{endpoint:05}");
-            }
-            return Ok(());
-        }
+        Command::List => (known, false, true),
     };
+    if all && wanted.is_empty() && format.is_none() {
+        println!("no maps found");
+        return Ok(());
+    }
     let labels = if numeric { BTreeMap::new() } else { names(agent).await? };
     let mut answers = Vec::new();
     for endpoint in wanted {
-        let name = format!("cilium_policy_v2_{endpoint:05}");
+        let name = format!("{PREFIX}{endpoint:05}");
         let entries = map(agent, &name)
             .await
             .with_context(|| format!("endpoint {endpoint} has no policy map here"))?;
-        let path = format!("/sys/fs/bpf/tc/globals/{name}");
+        let path = format!("{GLOBALS}{name}");
         if format.is_some() {
             answers.push(if all {
-                json!({"EndpointID": endpoint, "Path": path, "Content": entries})
+                json!({"EndpointID": endpoint.to_string(), "Path": path, "Content": entries})
             } else {
                 Value::Array(entries)
             });
@@ -100,9 +117,11 @@ async fn names(agent: &Agent) -> anyhow::Result<BTreeMap<u64, Vec<String>>> {
 
 /// Whom an entry is for.
 fn whom(identity: u64, labels: &BTreeMap<u64, Vec<String>>) -> Vec<String> {
-    // What rules after those about blocks say of an identity is under its number with this bit.
+    // What rules after those about blocks say of an identity is under its number with this bit; and
+    // what they say of a block to whom they send on from a view, with the view's.
     let weak = u64::from(cilia_policy::WEAK);
-    let number = identity & !weak;
+    let view = (identity & !weak) >> cilia_policy::VIEW_SHIFT;
+    let number = identity & ((1 << cilia_policy::VIEW_SHIFT) - 1);
     let mut shown = match (number, labels.get(&number)) {
         (0, _) => vec!["ANY".to_owned()],
         (_, Some(labels)) if !labels.is_empty() => labels.clone(),
@@ -110,6 +129,9 @@ fn whom(identity: u64, labels: &BTreeMap<u64, Vec<String>>) -> Vec<String> {
     };
     if identity & weak != 0 {
         shown.push("(after blocks)".to_owned());
+    }
+    if view != 0 {
+        shown.push(format!("(view {view})"));
     }
     shown
 }
@@ -143,11 +165,7 @@ fn table(entries: &[Value], labels: &BTreeMap<u64, Vec<String>>, numeric: bool) 
     for entry in sorted {
         let yes = |member: &str| entry[member].as_bool() == Some(true);
         let identity = entry["identity"].as_u64().unwrap_or(0);
-        let shown = if numeric && identity != 0 {
-            vec![identity.to_string()]
-        } else {
-            whom(identity, labels)
-        };
+        let shown = if numeric { vec![identity.to_string()] } else { whom(identity, labels) };
         let mut shown = shown.into_iter();
         let l4 = L4 {
             proto: number(&entry["proto"]),
@@ -155,7 +173,12 @@ fn table(entries: &[Value], labels: &BTreeMap<u64, Vec<String>>, numeric: bool) 
             prefix: number(&entry["port_prefix"]),
         };
         table.row([
-            if yes("deny") { "Deny" } else { "Allow" }.to_owned(),
+            match entry["view"].as_u64() {
+                _ if yes("deny") => "Deny".to_owned(),
+                None | Some(0) => "Allow".to_owned(),
+                Some(1) => "Ask block".to_owned(),
+                Some(view) => format!("Ask block (view {})", view - 1),
+            },
             if yes("egress") { "Egress" } else { "Ingress" }.to_owned(),
             shown.next().unwrap_or_default(),
             l4.to_string(),
@@ -182,7 +205,24 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{table, whom};
+    use super::{endpoint_of, table, whom};
+
+    #[test]
+    fn endpoints_are_named_by_number_or_map() {
+        let cases = [
+            ("7", Some(7)),
+            ("00007", Some(7)),
+            ("host", Some(65535)),
+            ("/sys/fs/bpf/tc/globals/cilium_policy_v2_00007", Some(7)),
+            ("cilium_policy_v2_65535", Some(65535)),
+            ("65536", None),
+            ("/sys/fs/bpf/tc/globals/cilium_lxc", None),
+            ("", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(endpoint_of(text).ok(), want, "{text:?}");
+        }
+    }
 
     #[test]
     fn blocks_and_what_comes_after_them_have_names() {
@@ -194,6 +234,8 @@ mod tests {
         let weak = u64::from(cilia_policy::WEAK);
         assert_eq!(whom(weak + 4711, &labels), ["k8s:app=web", "(after blocks)"]);
         assert_eq!(whom(weak, &labels), ["ANY", "(after blocks)"]);
+        let view = 3 << cilia_policy::VIEW_SHIFT;
+        assert_eq!(whom(view + 0x0300_0001, &labels), ["block:10.0.1.0/24", "(view 3)"]);
         assert_eq!(whom(4712, &labels), ["4712"]);
     }
 
@@ -213,5 +255,9 @@ mod tests {
         assert_eq!(words[1], ["k8s:tier=front"]);
         assert_eq!(words[2][6..8], ["-", "-"]);
         assert_eq!(words[2][..4], ["Allow", "Ingress", "ANY", "ANY"]);
+        let numbers = table(&entries, &labels, true).render();
+        let last: Vec<&str> =
+            numbers.lines().last().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(last[..3], ["Allow", "Ingress", "0"]);
     }
 }

@@ -54,6 +54,26 @@ fn decide(
     (unused, delete)
 }
 
+/// What a run has found, and may delete.
+#[derive(Debug, Default)]
+pub struct Found {
+    alive: usize,
+    unused: Unused,
+    delete: Vec<Master>,
+}
+
+impl Found {
+    /// The numbers that are unused for the second time.
+    pub fn candidates(&self) -> HashSet<u32> {
+        self.delete.iter().map(|master| master.number).collect()
+    }
+
+    /// Leaves these numbers for the next run: somebody uses them who can't say so at present.
+    pub fn spare(&mut self, in_use: &HashSet<u32>) {
+        self.delete.retain(|master| !in_use.contains(&master.number));
+    }
+}
+
 /// Looks once at all masters; one that is unused for the second time, unchanged, is deleted.
 pub async fn identities(
     client: &Client,
@@ -61,6 +81,11 @@ pub async fn identities(
     before: &Unused,
     rate: &Rate,
 ) -> Result<Report, Error> {
+    Ok(collect(client, look(client, space, before).await?, rate).await)
+}
+
+/// Looks once at all masters.
+pub async fn look(client: &Client, space: Space, before: &Unused) -> Result<Found, Error> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (masters, _) = client.list(&keys::identity_ids()).await?;
     let master = |kv: &KeyValue| {
@@ -77,7 +102,13 @@ pub async fn identities(
     };
     let used: HashSet<String> = listed.iter().filter_map(labels).collect();
     let (unused, delete) = decide(&masters, &used, space, before);
-    let mut report = Report { alive: masters.len(), unused, ..Report::default() };
+    Ok(Found { alive: masters.len(), unused, delete })
+}
+
+/// Deletes what was found, if that is still so.
+pub async fn collect(client: &Client, found: Found, rate: &Rate) -> Report {
+    let Found { alive, unused, delete } = found;
+    let mut report = Report { alive, unused, ..Report::default() };
     for master in delete {
         rate.write().await;
         match delete_master(client, &master).await {
@@ -99,7 +130,7 @@ pub async fn identities(
             }
         }
     }
-    Ok(report)
+    report
 }
 
 /// Deletes a master that is unchanged, if nobody uses its labels. The lock is for agents that look

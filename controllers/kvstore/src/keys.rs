@@ -88,6 +88,11 @@ pub fn node(cluster: &str, name: &str) -> String {
     format!("{NODES}/{cluster}/{name}")
 }
 
+/// The prefix of all nodes of a cluster.
+pub fn nodes(cluster: &str) -> String {
+    format!("{NODES}/{cluster}/")
+}
+
 /// The key of an address or, where `prefix` is not a whole address, of a range.
 pub fn ip(prefix: IpNet) -> String {
     format!("{IPS}/{SPACE}/{}", ip_name(prefix))

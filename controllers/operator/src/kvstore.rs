@@ -9,6 +9,7 @@ mod nodes;
 mod policy_status;
 mod services;
 mod shell;
+mod silent;
 mod tasks;
 
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub(crate) fn health(
         return Ok(None);
     }
     let client = Client::new(&settings(config)?, None)?;
+    client.bootstrapped();
     let watchdog = Watchdog::new(client, config.uint("kvstore-max-consecutive-quorum-errors"));
     let health = watchdog.health();
     tokio::spawn({

@@ -66,7 +66,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
             }
         }
     };
-    let prefix = format!("{}/{cluster}/", keys::NODES);
+    let prefix = keys::nodes(&cluster);
     let mut watched = client.watch(&prefix);
     let kvstore = async {
         while let Some(events) = watched.next().await {

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cilia_kvstore::gc::{self, Locks, Unused};
+use cilia_identity::Space;
+use cilia_kvstore::gc::{self, Locks, Report, Unused};
 use cilia_kvstore::{Client, keys, value};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::double_write;
+use super::{double_write, silent};
 use crate::identity_gc::Collection;
 use crate::wiring::Context;
 
@@ -111,7 +112,7 @@ impl Worker {
         let start = Instant::now();
         let space = crate::identity::space(&self.context.config)?;
         let before = lock(&self.unused).clone();
-        let report = gc::identities(&self.client, space, &before, &self.rate).await;
+        let report = self.run_collection(space, &before).await;
         let well = report.as_ref().is_ok_and(|report| report.failures == 0);
         self.context.metrics.group_ran("kvstore-identity-gc", well);
         self.collection.ran(well, start.elapsed());
@@ -119,6 +120,14 @@ impl Worker {
         self.collection.left(report.alive, report.deleted.len());
         *lock(&self.unused) = report.unused;
         Ok(Next::After(self.gc_interval.saturating_sub(start.elapsed())))
+    }
+
+    async fn run_collection(&self, space: Space, before: &Unused) -> anyhow::Result<Report> {
+        let mut found = gc::look(&self.client, space, before).await?;
+        if !found.candidates().is_empty() {
+            found.spare(&silent::in_use(&self.context, &self.client).await?);
+        }
+        Ok(gc::collect(&self.client, found, &self.rate).await)
     }
 }
 

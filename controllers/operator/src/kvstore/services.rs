@@ -19,6 +19,7 @@ const RESYNC: Duration = Duration::from_mins(30);
 pub(super) async fn run(context: &Context, client: &Client) {
     let config = &context.config;
     if !config.bool("synchronize-k8s-services") || !config.bool("enable-k8s") {
+        client.bootstrapped();
         return;
     }
     let cluster = Cluster {
@@ -93,6 +94,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
 /// Deletes what a former operator told and is not so any more, and says that all is there.
 async fn complete(client: Client, mirror: Mirror, prefix: String, cluster: String) {
     mirror.settled().await;
+    client.bootstrapped();
     let canary = keys::synced(&cluster, keys::SERVICES);
     let done = async {
         let desired: BTreeSet<String> = mirror.keys().into_iter().collect();

@@ -21,6 +21,7 @@ pub(crate) fn commands(config: &Config) -> anyhow::Result<Vec<Command>> {
         return Ok(Vec::new());
     }
     let client = Client::new(&super::settings(config)?, None)?;
+    client.bootstrapped();
     let list = move |arguments: Vec<String>| {
         let client = client.clone();
         async move {

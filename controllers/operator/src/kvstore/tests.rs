@@ -92,6 +92,13 @@ async fn the_kvstore_has_a_head() {
     assert_eq!((said.id, said.capabilities.max_connected_clusters), (1, 255));
     client.delete(&key).await.unwrap();
     eventually(|| there(&client, &key)).await;
+    // Nobody else may say who this cluster is.
+    client.put(&key, br#"{"id":9,"capabilities":{}}"#, false).await.unwrap();
+    eventually(|| async {
+        let said: ClusterConfig = decode(&key, &there(&client, &key).await?).unwrap();
+        if said.id == 1 { Ok(()) } else { Err(format!("{said:?}")) }
+    })
+    .await;
 
     let key = keys::service("east", "default", "web");
     let told = eventually(|| there(&client, &key)).await;
@@ -139,6 +146,7 @@ async fn is_read_by_another_cluster(trial: Trial, etcd: &Etcd) -> Trial {
         "clusters 1",
         "cluster_readiness_status{target_cluster=\"east\"} 1",
         "cluster_services{target_cluster=\"east\"} 1",
+        "cluster_service_exports{target_cluster=\"east\"} 0",
     ] {
         let line = format!("\ncilium_operator_clustermesh_remote_{figure}\n");
         assert!(text.contains(&line), "{line} in {text}");

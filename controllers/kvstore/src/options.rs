@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use cilia_runtime::config::duration;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::Error;
 
@@ -191,7 +190,7 @@ impl Endpoints {
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
         let mut endpoints: Self =
             serde_saphyr::from_str(&text).map_err(|error| bad(error.to_string()))?;
-        let keys: BTreeMap<String, IgnoredAny> =
+        let keys: BTreeMap<String, serde_json::Value> =
             serde_saphyr::from_str(&text).map_err(|error| bad(error.to_string()))?;
         endpoints.ignored = keys.into_keys().filter(|key| !READ.contains(&key.as_str())).collect();
         if endpoints.endpoints.is_empty() {

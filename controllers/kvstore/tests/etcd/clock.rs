@@ -176,11 +176,11 @@ async fn a_clock_that_jumps_costs_nothing() {
         };
         eventually_for(LONG, jumped).await;
         // Its leases are renewed as before.
-        let least = Cell::new(i64::MAX);
+        let lowest = Cell::new(i64::MAX);
         let renewed = || async {
             let remaining = remaining(&client, lease).await;
             assert!(remaining > 0, "the lease is lost: {}", process.output());
-            if remaining > least.replace(remaining) { Ok(()) } else { Err(remaining) }
+            if remaining > lowest.replace(remaining) { Ok(()) } else { Err(remaining) }
         };
         eventually_for(LONG, renewed).await;
         well().await.expect("the kvstore, and the other cluster, are well");

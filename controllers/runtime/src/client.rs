@@ -16,7 +16,8 @@ use crate::leader::Leadership;
 
 /// A connection on which nothing arrives for this long is dead: even a watch of nothing gets a
 /// bookmark every minute.
-const SILENCE: Duration = Duration::from_secs(130);
+pub(crate) const SILENCE: Duration = Duration::from_secs(130);
+const _: () = assert!(SILENCE.as_secs() > 60 && SILENCE.as_secs() < 300);
 
 /// Writes at once, and a second beyond those: the 250 pods that a node usually has at most may change four times in a
 /// row, and the 1,000 that some have once.
@@ -59,6 +60,8 @@ pub struct Settings {
     pub limits: Option<(f64, f64)>,
     /// No answer within this time is an error; does not concern watches.
     pub timeout: Duration,
+    /// A connection on which nothing arrives for this long is dead, also that of a watch; usually 130 s.
+    pub silence: Duration,
     /// Whether the client repeats requests that the server turned away (429, 503, 504).
     pub retry: bool,
     /// Writes are refused unless this leadership is held.
@@ -82,6 +85,7 @@ impl Settings {
             user_agent: format!("{component}/v{}", env!("CARGO_PKG_VERSION")),
             limits,
             timeout: Duration::from_secs(30),
+            silence: SILENCE,
             retry: true,
             leadership: None,
         }
@@ -109,7 +113,7 @@ pub async fn client(config: &Config, settings: &Settings) -> Result<Client, Erro
 /// A client for an API server that is already known; see [`client`].
 pub fn from_access(mut access: kube::Config, settings: &Settings) -> Result<Client, Error> {
     access.default_retry = settings.retry;
-    access.read_timeout = Some(SILENCE);
+    access.read_timeout = Some(settings.silence);
     access.reset_reader_on_write = true;
     if let Ok(value) = HeaderValue::from_str(&settings.user_agent) {
         access.headers.push((USER_AGENT, value));

@@ -31,7 +31,7 @@ pub use process::Process;
 
 use http::{HeaderName, HeaderValue};
 
-use crate::client::{Settings, from_access};
+use crate::client::{SILENCE, Settings, from_access};
 
 const SERVICE_ACCOUNT_KEY: &str = include_str!("testing/service-account.pem");
 const TOKEN: &str = "test-token";
@@ -156,7 +156,7 @@ impl ApiServer {
     /// Outside a Tokio runtime.
     pub fn client_of_user(&self, user_agent: &str, user: &'static str) -> kube::Client {
         let header = (HeaderName::from_static("impersonate-user"), HeaderValue::from_static(user));
-        client_with(self.address, user_agent, vec![header])
+        client_with(self.address, user_agent, SILENCE, vec![header])
     }
 
     /// Where the API server listens (TLS).
@@ -214,12 +214,25 @@ impl ApiServer {
 /// # Panics
 /// Outside a Tokio runtime.
 pub fn client_of(address: SocketAddr, user_agent: &str) -> kube::Client {
-    client_with(address, user_agent, Vec::new())
+    client_with(address, user_agent, SILENCE, Vec::new())
+}
+
+/// The same, that takes a connection for dead on which nothing arrives for `silence`.
+///
+/// # Panics
+/// Outside a Tokio runtime.
+pub fn client_that_doubts(
+    address: SocketAddr,
+    user_agent: &str,
+    silence: Duration,
+) -> kube::Client {
+    client_with(address, user_agent, silence, Vec::new())
 }
 
 fn client_with(
     address: SocketAddr,
     user_agent: &str,
+    silence: Duration,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) -> kube::Client {
     let url = format!("https://{address}").parse().expect("an address makes a URL");
@@ -231,6 +244,7 @@ fn client_with(
         user_agent: user_agent.into(),
         limits: None,
         timeout: Duration::from_secs(30),
+        silence,
         retry: true,
         leadership: None,
     };

@@ -63,6 +63,7 @@ impl Settings {
             user_agent: format!("{} leader-election", ordinary.user_agent),
             limits: None,
             timeout: self.request_timeout(),
+            silence: ordinary.silence,
             retry: false,
             leadership: None,
         }

@@ -25,7 +25,21 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    mode: watch::Sender<Mode>,
+    rule: watch::Sender<Rule>,
+}
+
+/// What happens to the bytes of a connection: of one that is older than the last freeze, nothing.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    mode: Mode,
+    freezes: u32,
+}
+
+impl Rule {
+    /// For a connection that was made after so many freezes.
+    fn of(self, freezes: u32) -> Mode {
+        if freezes < self.freezes && self.mode != Mode::Cut { Mode::Stall } else { self.mode }
+    }
 }
 
 impl Proxy {
@@ -36,9 +50,9 @@ impl Proxy {
     pub async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("listen on loopback");
         let address = listener.local_addr().expect("read a listener's address");
-        let (mode, modes) = watch::channel(Mode::Pass);
-        tokio::spawn(accept(listener, server, modes));
-        Self { address, mode }
+        let (rule, rules) = watch::channel(Rule { mode: Mode::Pass, freezes: 0 });
+        tokio::spawn(accept(listener, server, rules));
+        Self { address, rule }
     }
 
     /// Where the proxy listens.
@@ -48,47 +62,59 @@ impl Proxy {
 
     /// Changes what happens to bytes, also on open connections.
     pub fn set(&self, mode: Mode) {
-        self.mode.send_replace(mode);
+        self.rule.send_modify(|rule| rule.mode = mode);
+    }
+
+    /// Connections that are open now stay so for good, and nothing arrives on them; others are as before.
+    pub fn freeze_open(&self) {
+        self.rule.send_modify(|rule| rule.freezes += 1);
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, mut modes: watch::Receiver<Mode>) {
+async fn accept(listener: TcpListener, server: SocketAddr, mut rules: watch::Receiver<Rule>) {
     loop {
         let inbound = tokio::select! {
             accepted = listener.accept() => accepted,
-            ended = ended(&mut modes) => return ended,
+            ended = ended(&mut rules) => return ended,
         };
         let Ok((inbound, _)) = inbound else { continue };
-        if *modes.borrow() == Mode::Cut {
+        let Rule { mode, freezes } = *rules.borrow();
+        if mode == Mode::Cut {
             continue;
         }
-        let modes = modes.clone();
+        let rules = rules.clone();
         tokio::spawn(async move {
             let Ok(outbound) = TcpStream::connect(server).await else { return };
             let (from_client, to_client) = inbound.into_split();
             let (from_server, to_server) = outbound.into_split();
             tokio::select! {
-                () = copy(from_client, to_server, modes.clone()) => {}
-                () = copy(from_server, to_client, modes) => {}
+                () = copy(from_client, to_server, freezes, rules.clone()) => {}
+                () = copy(from_server, to_client, freezes, rules) => {}
             }
         });
     }
 }
 
 /// Waits for the end of the [`Proxy`].
-async fn ended(modes: &mut watch::Receiver<Mode>) {
-    while modes.changed().await.is_ok() {}
+async fn ended(rules: &mut watch::Receiver<Rule>) {
+    while rules.changed().await.is_ok() {}
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>) {
+/// `freezes`: how many there had been when the connection was made.
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    freezes: u32,
+    mut rules: watch::Receiver<Rule>,
+) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let mode = *modes.borrow_and_update();
+        let mode = rules.borrow_and_update().of(freezes);
         if mode == Mode::Cut {
             return;
         }
         tokio::select! {
-            changed = modes.changed() => if changed.is_err() { return },
+            changed = rules.changed() => if changed.is_err() { return },
             read = from.read(&mut buffer), if mode != Mode::Stall => match read {
                 Ok(count) if count > 0 => {
                     if let Mode::Slow(late) = mode {

@@ -1,9 +1,11 @@
 //! Watching a real API server: streamed lists, live changes, a cut connection, metadata only.
 
+mod relist;
+
 use std::time::Duration;
 
 use cilia_runtime::testing::proxy::{Mode, Proxy};
-use cilia_runtime::testing::{ApiServer, client_of};
+use cilia_runtime::testing::{ApiServer, client_of, client_that_doubts};
 use cilia_runtime::watch::{Event, Key, PartialObjectMeta, Scope, watch, watch_scoped};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -66,11 +68,31 @@ async fn sees_what_happens_even_while_cut_off() {
     let mut selected = Box::pin(watch_scoped(watched, one));
     assert_eq!(next(&mut selected, 2).await, ["b", "synced"]);
 
+    drop((events, selected));
+    of_a_connection_that_hangs(&proxy, &direct).await;
+
     let metadata: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(server.client(), "default");
     let mut metadata = Box::pin(watch(metadata));
     let Some(Event::Applied(object)) = metadata.next().await else { panic!("b must be there") };
     assert_eq!(Key::of(&object), Key::new("default", "b"));
     assert!(matches!(metadata.next().await, Some(Event::Synced)));
+}
+
+/// Report 57: packets of a watch vanish, and nobody says that the connection is gone. The watch finds out by itself,
+/// and those on other connections have not been disturbed.
+async fn of_a_connection_that_hangs(proxy: &Proxy, direct: &Api<ConfigMap>) {
+    let client = client_that_doubts(proxy.address(), "watcher", Duration::from_secs(1));
+    let watched: Api<ConfigMap> = Api::namespaced(client, "default");
+    let one = |name: &str| Scope { labels: format!("name={name}"), ..Scope::default() };
+    let mut hangs = Box::pin(watch_scoped(watched.clone(), one("late")));
+    assert_eq!(next(&mut hangs, 1).await, ["synced"]);
+    proxy.freeze_open();
+    let mut other = Box::pin(watch_scoped(watched, one("late")));
+    assert_eq!(next(&mut other, 1).await, ["synced"]);
+    direct.create(&PostParams::default(), &map("late")).await.unwrap();
+    assert_eq!(next(&mut other, 1).await, ["late"]);
+    assert_eq!(next(&mut hangs, 1).await, ["late"]);
+    direct.delete("late", &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test]

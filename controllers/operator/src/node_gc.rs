@@ -20,7 +20,7 @@ use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::runtime::events::EventType;
 use kube::{Api, Client, Resource as _, ResourceExt};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::failure::{CONFLICT, Failure, NOT_FOUND};
 use crate::listing;
@@ -100,6 +100,7 @@ impl Collector {
             let mut candidates = self.candidates.lock().unwrap_or_else(PoisonError::into_inner);
             candidates.look(&cilium_nodes, &kube_nodes, self.epoch.elapsed(), self.interval)
         };
+        let mut failed = None;
         for node in garbage {
             let guard = Preconditions {
                 uid: Some(node.uid.clone()),
@@ -113,10 +114,14 @@ impl Collector {
                     self.tell(&node);
                 }
                 Err(failure) if matches!(failure.code(), Some(NOT_FOUND | CONFLICT)) => {}
-                Err(failure) => return Err(failure),
+                // One node's trouble is no other's.
+                Err(failure) => {
+                    warn!(%failure, "node not collected");
+                    failed = Some(failure);
+                }
             }
         }
-        Ok(Next::After(self.interval))
+        failed.map_or(Ok(Next::After(self.interval)), Err)
     }
 
     /// Tells those who look for the node's addresses.

@@ -14,6 +14,7 @@ mod identity;
 mod identity_gc;
 mod ipam;
 mod kvstore;
+mod lb_ipam;
 mod listing;
 #[cfg(test)]
 mod metric_names;
@@ -61,5 +62,6 @@ async fn run() -> anyhow::Result<()> {
     metrics.count_groups(config.strings("controller-group-metrics"));
     config::check(&config)?;
     features::register(&config, &metrics);
+    lb_ipam::register(&config, &metrics);
     process::run(config, metrics, shutdown::on_signal()?).await
 }

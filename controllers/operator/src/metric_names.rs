@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cilia_identity::Space;
 use cilia_runtime::config::Config;
 use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Workqueues;
@@ -37,7 +38,11 @@ const CONTRACT: &[Contract] = &[
     ("doublewrite_crd_only_identities", "gauge", &[], ""),
     ("doublewrite_kvstore_only_identities", "gauge", &[], ""),
     ("unmanaged_pods", "gauge", &[], ""),
-    // Addresses. Cilium has more of clouds, and of addresses of load balancers: neither is built.
+    // Addresses of load balancers, in a cluster without pools: nothing by pool, and nothing of its events.
+    ("lbipam_conflicting_pools", "gauge", &[], ""),
+    ("lbipam_services_matching", "gauge", &[], ""),
+    ("lbipam_services_unsatisfied", "gauge", &[], ""),
+    // Addresses of pods. Cilium has more where a cloud gives them: that is not built.
     ("ipam_k8s_sync_queued_total", "counter", &[], ""),
     ("ipam_k8s_sync_folds", "gauge", &[], ""),
     ("ipam_k8s_sync_duration_seconds", "histogram", &[], TRIGGER),
@@ -111,6 +116,7 @@ async fn names_types_labels_and_buckets_are_those_of_the_contract() {
         slices: client.clone(),
         client,
         leadership: Leadership::until(tokio::time::Instant::now() + Duration::from_hours(1)),
+        space: Space::new(0, 255).expect("allowed"),
         config: Arc::new(config.expect("valid settings")),
         collections: Collections::register(&metrics),
         remotes: Remotes::default(),
@@ -123,6 +129,7 @@ async fn names_types_labels_and_buckets_are_those_of_the_contract() {
     let collection = context.collections.of("crd", true);
     collection.left(1, 0);
     collection.ran(true, Duration::ZERO);
+    crate::lb_ipam::register(&context.config, &metrics);
     // Nobody answers them, so they do nothing but begin.
     for duty in duties() {
         tokio::spawn((duty.run)(context.clone()));

@@ -1,6 +1,7 @@
 //! Looks at every endpoint once in a while, and removes those that were decided against.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumEndpointSlice};
@@ -86,9 +87,16 @@ impl Collector {
                 return Ok(Next::After(self.interval));
             }
             Task::RemoveEndpoints => {
-                let mut left = false;
-                for endpoint in self.endpoints().await? {
-                    left |= !self.remove(&endpoint).await?;
+                let (mut all, mut left, mut failed) = (Vec::new(), false, None);
+                self.endpoints(|endpoint| all.push(endpoint)).await?;
+                for endpoint in all {
+                    match self.remove(&endpoint).await {
+                        Ok(gone) => left |= !gone,
+                        Err(failure) => failed = Some(failure),
+                    }
+                }
+                if let Some(failure) = failed {
+                    return Err(failure);
                 }
                 if left {
                     return Ok(Next::After(AFTER_CONFLICT));
@@ -100,18 +108,21 @@ impl Collector {
     }
 
     async fn collect(&self) -> Result<(), Failure> {
-        let endpoints = self.endpoints().await?;
         let running = self.running_pods().await?;
-        let listed = |namespace: &str, name: &str| {
-            let key = (namespace.to_owned(), name.to_owned());
-            if running.contains(&key) { Pod::Running } else { Pod::Finished }
-        };
-        let suspects = endpoints.into_iter().filter(|endpoint| {
-            endpoint.is_garbage(self.interval, |pod| listed(&endpoint.namespace, pod))
-        });
+        let mut suspects = Vec::new();
+        self.endpoints(|endpoint| {
+            let listed = |pod: &str| {
+                if running.has(&endpoint.namespace, pod) { Pod::Running } else { Pod::Finished }
+            };
+            if endpoint.is_garbage(self.interval, listed) {
+                suspects.push(endpoint);
+            }
+        })
+        .await?;
+        drop(running);
         let mut failed = None;
         for endpoint in suspects {
-            // What was listed may have been too early for the pod: ask again, one by one.
+            // Pods were listed before, maybe too early for this one: ask again, one by one.
             let result = match self.is_garbage(&endpoint).await {
                 Ok(true) => self.remove(&endpoint).await.map(drop),
                 Ok(false) => Ok(()),
@@ -125,22 +136,19 @@ impl Collector {
         failed.map_or(Ok(()), Err)
     }
 
-    async fn endpoints(&self) -> Result<Vec<Endpoint>, Failure> {
+    /// Hands every endpoint to `look`, a page at a time: all of them at once would be tens of megabytes.
+    async fn endpoints(&self, mut look: impl FnMut(Endpoint)) -> Result<(), Failure> {
         let api: Api<CiliumEndpoint> = Api::all(self.client.clone());
-        let now = Timestamp::now();
-        let mut endpoints = Vec::new();
-        let all = ListParams::default();
-        listing::metadata(&api, KIND, all, |object| endpoints.push(endpoint(object.metadata, now)))
-            .await?;
-        Ok(endpoints)
+        let (all, now) = (ListParams::default(), Timestamp::now());
+        listing::metadata(&api, KIND, all, |object| look(endpoint(object.metadata, now))).await
     }
 
-    async fn running_pods(&self) -> Result<HashSet<(String, String)>, Failure> {
+    async fn running_pods(&self) -> Result<RunningPods, Failure> {
         let api: Api<KubePod> = Api::all(self.client.clone());
-        let mut running = HashSet::new();
+        let mut running = RunningPods::default();
         listing::metadata(&api, "pods", ListParams::default().fields(NOT_FINISHED), |pod| {
             let ObjectMeta { namespace, name, .. } = pod.metadata;
-            running.insert((namespace.unwrap_or_default(), name.unwrap_or_default()));
+            running.add(&namespace.unwrap_or_default(), &name.unwrap_or_default());
         })
         .await?;
         Ok(running)
@@ -250,6 +258,24 @@ impl Collector {
         )
         .await?;
         Ok(old)
+    }
+}
+
+/// Pods that have not finished, by fingerprints: about 10 bytes each while a run lasts. The key is another one each time,
+/// so an endpoint that is kept because its pod looks like another one goes the next time.
+#[derive(Default)]
+struct RunningPods {
+    key: RandomState,
+    seen: HashSet<u64>,
+}
+
+impl RunningPods {
+    fn add(&mut self, namespace: &str, name: &str) {
+        self.seen.insert(self.key.hash_one((namespace, name)));
+    }
+
+    fn has(&self, namespace: &str, name: &str) -> bool {
+        self.seen.contains(&self.key.hash_one((namespace, name)))
     }
 }
 

@@ -16,6 +16,8 @@ const EXTENDED_CLUSTERS: u32 = 511;
 pub struct Space {
     cluster_id: u32,
     shift: u32,
+    /// How many numbers are given at most.
+    most: u32,
 }
 
 impl Space {
@@ -31,7 +33,13 @@ impl Space {
         if cluster_id > max_connected_clusters {
             return Err(Error::ClusterId { id: cluster_id, max: max_connected_clusters });
         }
-        Ok(Self { cluster_id, shift })
+        Ok(Self { cluster_id, shift, most: u32::MAX })
+    }
+
+    /// The same, but only so many numbers are given, the first ones: to try what happens when they are used up.
+    #[must_use]
+    pub fn narrowed(self, most: u32) -> Self {
+        Self { most, ..self }
     }
 
     /// The id of the cluster whose numbers these are.
@@ -43,7 +51,8 @@ impl Space {
     pub fn range(self) -> RangeInclusive<u32> {
         let first = self.cluster_id << self.shift;
         let last = ((self.cluster_id + 1) << self.shift) - 1;
-        first.max(NumericIdentity::FIRST_ALLOCATED.0)..=last
+        let first = first.max(NumericIdentity::FIRST_ALLOCATED.0);
+        first..=last.min(first.saturating_add(self.most) - 1)
     }
 
     /// Whether the number is one of this cluster's.
@@ -72,6 +81,13 @@ mod tests {
             assert_eq!(space.range(), first..=last, "{id} of {max}");
             assert!(space.contains(NumericIdentity(last)), "{id} of {max}");
         }
+    }
+
+    #[test]
+    fn a_narrow_one_begins_as_the_whole_one_does() {
+        let space = Space::new(1, 255).expect("allowed").narrowed(10);
+        assert_eq!(space.range(), 65_536..=65_545);
+        assert!(!space.contains(NumericIdentity(65_546)));
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let reconciler = Arc::new(Reconciler {
         client: client.clone(),
         events: context.events.clone(),
-        managed: std::sync::Mutex::new(Managed::new(space(config)?)),
+        managed: std::sync::Mutex::new(Managed::new(context.space)),
         pods,
         namespaces,
         complete: complete.clone(),
@@ -115,6 +115,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         metrics: Metrics::new(&context.metrics),
         conflicts: crate::conflicts::Conflicts::default(),
         first: std::sync::Mutex::default(),
+        unplaced: std::sync::Mutex::default(),
     });
 
     let pump = async {
@@ -138,7 +139,8 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     };
     let work = async {
         if context.stop.run_until_cancelled(complete.cancelled()).await.is_some() {
-            lanes.run(1, &context.stop, handle).await;
+            let start = context.stop.run_until_cancelled(reconciler.start());
+            tokio::join!(start, lanes.run(1, &context.stop, handle));
         }
     };
     tokio::join!(pump, work);

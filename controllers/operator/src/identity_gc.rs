@@ -8,6 +8,8 @@ mod report;
 mod revision;
 
 #[cfg(test)]
+mod exhaustion;
+#[cfg(test)]
 mod tests;
 
 use std::convert::Infallible;
@@ -78,7 +80,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         interval,
         timeout: config.duration("identity-heartbeat-timeout"),
         floor: rate(config)?,
-        space: crate::identity::space(config)?,
+        space: context.space,
     };
     let report = Report::new(&context.metrics, &context.collections, context.events.clone());
     let collector = Arc::new(Collector::new(client.clone(), identities, settings, report));

@@ -18,7 +18,7 @@ use crate::clustermesh::Remotes;
 use crate::config::LEASE;
 use crate::identity_gc::Collections;
 use crate::wiring::{Context, Duty, Leading, duties};
-use crate::{crd_registration, http, kvstore, shell};
+use crate::{crd_registration, http, identity, kvstore, shell};
 
 const COMPONENT: &str = "cilium-operator";
 /// The oldest Kubernetes that is supported.
@@ -79,6 +79,7 @@ pub(crate) async fn run(
         bulk,
         slices,
         leadership: elector.leadership(),
+        space: identity::space(&config)?,
         config: Arc::new(config),
         collections: Collections::register(&metrics),
         remotes,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cilia_identity::Space;
 use cilia_runtime::config::Config;
 use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Workqueues;
@@ -33,6 +34,8 @@ const RIGHTS: &str = include_str!("../../../config/rbac/operator.yaml");
 pub(crate) struct Trial {
     pub(crate) server: ApiServer,
     pub(crate) client: Client,
+    /// The numbers that identities have, where that is not what the settings say.
+    pub(crate) space: Option<Space>,
     arguments: Vec<String>,
 }
 
@@ -51,7 +54,7 @@ impl Trial {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let config = config(&arguments);
         crd_registration::run(client.clone(), &config).await.expect("register the CRDs");
-        let trial = Self { server, client, arguments };
+        let trial = Self { server, client, space: None, arguments };
         let is_role = |text: &&str| text.contains("\nkind: ClusterRole\n");
         let role = RIGHTS.split("\n---").find(is_role).expect("the operator's role");
         trial.allow(serde_saphyr::from_str(role).expect("a role")).await;
@@ -105,13 +108,16 @@ impl Trial {
         begin.send_replace(true);
         let leadership = Leadership::until(Instant::now() + Duration::from_hours(1));
         leadership.set_cut_off(cut_off);
+        let config = config(&self.arguments);
+        let space = self.space.unwrap_or_else(|| crate::identity::space(&config).expect("numbers"));
         let context = Context {
+            space,
             events: Recorder::new(self.server.client_of_user("events", USER), "test"),
             bulk: client.clone(),
             slices: client.clone(),
             client,
             leadership,
-            config: Arc::new(config(&self.arguments)),
+            config: Arc::new(config),
             collections: Collections::register(&metrics),
             remotes: remotes.clone(),
             workqueues: Workqueues::register(&metrics),

@@ -19,6 +19,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use cilia_identity::Space;
 use cilia_runtime::config::Config;
 use cilia_runtime::events::Recorder;
 use cilia_runtime::lanes::Workqueues;
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) slices: Client,
     /// All settings.
     pub(crate) config: Arc<Config>,
+    /// The numbers that the cluster's identities have.
+    pub(crate) space: Space,
     /// Where the duty registers its metrics, by Cilium's names without `cilium_operator_`.
     pub(crate) metrics: Metrics,
     /// The metrics of collections of identities, of which two duties have one each.

@@ -1,6 +1,6 @@
 //! Carries pods and identities between the core, the lane and the API server.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cilia_crds::labels::SOURCE_K8S;
@@ -24,6 +24,8 @@ use crate::failure::{CONFLICT, Failure};
 
 const KIND: &str = "CiliumIdentity";
 const ADVICE: &str = "cilia identity advise says which labels cost most of them";
+/// Pods without a number that try again when one is free. Several may have the labels that get it.
+const TRY_AGAIN: usize = 16;
 /// The only label that identities can be selected by.
 const NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
@@ -59,16 +61,18 @@ pub(super) struct Reconciler {
     pub(super) conflicts: Conflicts<Item>,
     /// When what is tried again was first asked for.
     pub(super) first: Mutex<HashMap<Item, Instant>>,
+    /// Pods for which no number was left.
+    pub(super) unplaced: Mutex<BTreeSet<Key>>,
 }
 
 impl Reconciler {
-    /// Tells the core, and queues what to look at.
+    /// Tells the core, and queues what to look at. Before everything is known nothing is queued: [`Self::start`] sees
+    /// to all pods then.
     pub(super) fn hear(&self, heard: Heard) {
+        let complete = self.complete.is_cancelled();
         match heard {
-            Heard::Pod(key) => self.lanes.add(0, Item::Pod(key)),
-            // Until then each pod is queued by itself.
-            Heard::Namespace(_) if !self.complete.is_cancelled() => {}
-            Heard::Namespace(name) => {
+            Heard::Pod(key) if complete => self.lanes.add(0, Item::Pod(key)),
+            Heard::Namespace(name) if complete => {
                 for (key, _) in self.pods.all() {
                     if key.namespace == name {
                         self.lanes.add(0, Item::Pod(key));
@@ -82,12 +86,29 @@ impl Reconciler {
             Heard::IdentityGone(identity) => {
                 self.managed().gone(identity);
                 self.look([identity]);
+                self.try_again();
             }
             Heard::Users(who, identities) => {
                 let unused = self.managed().published(who, identities);
                 self.look(unused);
             }
-            Heard::Nothing | Heard::Synced => {}
+            Heard::Pod(_) | Heard::Namespace(_) | Heard::Nothing | Heard::Synced => {}
+        }
+    }
+
+    /// Looks at every pod that is there at the start. Only those in trouble are queued: all of them at once would take
+    /// a quarter of a kilobyte each.
+    pub(super) async fn start(&self) {
+        let begin = Instant::now();
+        for (key, _) in self.pods.all() {
+            // The lease and the others on this thread have their turn, too.
+            tokio::task::yield_now().await;
+            let started = Instant::now();
+            if self.pod(&key).is_ok() {
+                self.metrics.ended("pod", true, started.duration_since(begin), started.elapsed());
+            } else {
+                self.lanes.add(0, Item::Pod(key));
+            }
         }
     }
 
@@ -95,7 +116,7 @@ impl Reconciler {
         let started = Instant::now();
         let (resource, result) = match &job.key {
             Item::Pod(key) => {
-                // Tens of thousands come at once: the lease and the others on this thread have their turn, too.
+                // Thousands come at once: the lease and the others on this thread have their turn, too.
                 tokio::task::yield_now().await;
                 let placed = self.pod(key);
                 if let Err(Trouble::Full(_, full)) = &placed
@@ -139,6 +160,7 @@ impl Reconciler {
 
     /// Sees that a pod's labels have an identity.
     fn pod(&self, key: &Key) -> Result<Next, Trouble> {
+        self.unplaced().remove(key);
         let Some(pod) = self.pods.get(key) else {
             let unused = self.managed().pod_gone(key);
             self.look(unused);
@@ -150,8 +172,20 @@ impl Reconciler {
         labels.extend(&of_namespace);
         let labels = labels.shared();
         let placed = self.managed().place(key.clone(), labels, &mut rand::rng());
-        self.look(placed.map_err(|full| Trouble::Full(key.clone(), full))?.look);
+        let placed = placed.map_err(|full| {
+            self.unplaced().insert(key.clone());
+            Trouble::Full(key.clone(), full)
+        });
+        self.look(placed?.look);
         Ok(Next::Done)
+    }
+
+    /// A number may be free now: who found none need not wait as long as for other trouble.
+    fn try_again(&self) {
+        for _ in 0..TRY_AGAIN {
+            let Some(key) = self.unplaced().pop_first() else { return };
+            self.lanes.add(0, Item::Pod(key));
+        }
     }
 
     /// Writes an identity, if it needs that.
@@ -242,9 +276,17 @@ impl Reconciler {
     }
 
     fn look(&self, identities: impl IntoIterator<Item = NumericIdentity>) {
+        // Before everything is known no pod wants any identity, so none needs anything.
+        if !self.complete.is_cancelled() {
+            return;
+        }
         for identity in identities {
             self.lanes.add(0, Item::Identity(identity));
         }
+    }
+
+    fn unplaced(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+        self.unplaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn managed(&self) -> MutexGuard<'_, Managed<Key>> {

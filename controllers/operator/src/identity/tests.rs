@@ -119,6 +119,7 @@ async fn without_a_number_or_a_namespace(trial: &Trial) {
         metrics: Metrics::new(&metrics),
         conflicts: crate::conflicts::Conflicts::default(),
         first: Mutex::default(),
+        unplaced: Mutex::default(),
     });
     for key in keys {
         lanes.add(0, Item::Pod(key));

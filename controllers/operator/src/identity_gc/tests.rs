@@ -118,6 +118,7 @@ async fn identities_go_when_nobody_uses_them() {
         assert!(text.contains(count), "{count} in {text}");
     }
     assert!(identities.get_opt("50003").await.expect("read an identity").is_none());
+    super::exhaustion::the_range_is_used_up(trial).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

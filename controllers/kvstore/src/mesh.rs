@@ -90,6 +90,8 @@ pub struct Remote {
     pub cached: bool,
     /// Whether it says when a prefix is complete.
     pub canaries: bool,
+    /// Whether it exports services (MCS API); nothing if it does not say.
+    pub exports: Option<bool>,
     /// What is wrong, or what is being waited for.
     pub status: String,
     /// How often it was lost.

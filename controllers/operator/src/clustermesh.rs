@@ -83,7 +83,7 @@ const PREFIX: &str = "cilium_operator_clustermesh_remote_cluster";
 type Figure = fn(&Remote) -> i64;
 
 /// By the end of their names, as Cilium names them.
-const FIGURES: [(&str, &str, Figure); 5] = [
+const FIGURES: [(&str, &str, Figure); 6] = [
     ("failures", "How often a cluster was lost", |one| number(one.failures)),
     ("last_failure_ts", "When, in seconds since 1970", |one| one.last_failure),
     ("readiness_status", "Whether everything was heard of it", |one| i64::from(one.ready)),
@@ -91,6 +91,7 @@ const FIGURES: [(&str, &str, Figure); 5] = [
         number(one.revocations)
     }),
     ("services", "Its shared services", |one| number(one.counts.services)),
+    ("service_exports", "Its exported services: none, as nobody here imports any", |_| 0),
 ];
 
 fn number(count: impl TryInto<i64>) -> i64 {

@@ -9,7 +9,7 @@ use super::Remote;
 pub fn shown(name: &str, remote: &Remote) -> Value {
     let (counts, known) = (remote.counts, remote.id != 0);
     let last = Timestamp::from_second(remote.last_failure).ok().filter(|_| remote.failures > 0);
-    json!({
+    let mut shown = json!({
         "name": name,
         "ready": remote.ready && remote.connected,
         "connected": remote.connected,
@@ -34,5 +34,27 @@ pub fn shown(name: &str, remote: &Remote) -> Value {
             "identities": remote.synced,
             "services": remote.synced,
         },
-    })
+    });
+    // Nothing is said of what a cluster does not know. Who exports services has none for us: nobody here imports any.
+    if let Some(exports) = remote.exports {
+        shown["config"]["service-exports-enabled"] = json!(exports);
+        shown["synced"]["service-exports"] = json!(remote.synced);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Remote, shown};
+
+    #[test]
+    fn exports_are_told_of_by_those_who_know_them() {
+        for exports in [None, Some(false), Some(true)] {
+            let remote = Remote { id: 3, synced: true, exports, ..Remote::default() };
+            let shown = shown("west", &remote);
+            assert_eq!(shown["num-service-exports"], 0);
+            assert_eq!(shown["config"]["service-exports-enabled"].as_bool(), exports);
+            assert_eq!(shown["synced"]["service-exports"].as_bool(), exports.map(|_| true));
+        }
+    }
 }

@@ -77,7 +77,7 @@ impl Publisher {
                 return Ok(uid);
             }
             match self.patch(&uid, &known, &wanted).await {
-                Ok(object) => return Ok(self.remember(endpoint, &object)),
+                Ok(()) => return Ok(self.remember(endpoint, uid, shown(&wanted))),
                 Err(error) if started_over(&error) => self.forget(&key),
                 Err(error) => return Err(self.failed("patch", &key, error)),
             }
@@ -85,7 +85,7 @@ impl Publisher {
         // Mostly it is a pod that has just come, and nothing of its name is there.
         if endpoint.published_uid.is_none() {
             match self.api(&key).create(&PostParams::default(), &wanted).await {
-                Ok(created) => return Ok(self.remember(endpoint, &created)),
+                Ok(created) => return Ok(self.found(endpoint, &created)),
                 Err(error) if started_over(&error) => {}
                 Err(error) => return Err(self.failed("create", &key, error)),
             }
@@ -121,19 +121,19 @@ impl Publisher {
                 }
                 Takeover::Replace => self.delete(&key, present.metadata.uid.as_deref()).await?,
                 Takeover::Take if shown(&present) == shown(wanted) => {
-                    return Ok(self.remember(endpoint, &present));
+                    return Ok(self.found(endpoint, &present));
                 }
                 Takeover::Take => {
                     let uid = present.metadata.uid.clone().unwrap_or_default();
-                    let object = self.patch(&uid, &shown(&present), wanted).await;
-                    let object = object.map_err(|error| self.failed("patch", &key, error))?;
-                    return Ok(self.remember(endpoint, &object));
+                    let patched = self.patch(&uid, &shown(&present), wanted).await;
+                    patched.map_err(|error| self.failed("patch", &key, error))?;
+                    return Ok(self.remember(endpoint, uid, shown(wanted)));
                 }
             }
         }
         let created = api.create(&PostParams::default(), wanted).await;
         let created = created.map_err(|error| self.failed("create", &key, error))?;
-        Ok(self.remember(endpoint, &created))
+        Ok(self.found(endpoint, &created))
     }
 
     /// Removes the object of an endpoint that is gone, if it is still the one that was published.
@@ -165,18 +165,21 @@ impl Publisher {
         self.published().remove(key);
     }
 
-    async fn patch(
-        &self,
-        uid: &str,
-        from: &Shown,
-        to: &CiliumEndpoint,
-    ) -> Result<CiliumEndpoint, kube::Error> {
+    /// Makes the object of this uid say what it should.
+    ///
+    /// A namespace's labels change a thousand of them at once, so it costs the API server as little as can be: it need
+    /// not note which field is whose (none is anybody else's; that is half of its work on such a write, and of what
+    /// every watcher reads), nor look for fields that it does not know, nor say what it was just told.
+    async fn patch(&self, uid: &str, from: &Shown, to: &CiliumEndpoint) -> Result<(), kube::Error> {
         let key = PodKey {
             namespace: to.metadata.namespace.clone().unwrap_or_default(),
             name: to.metadata.name.clone().unwrap_or_default(),
         };
         let wanted = shown(to);
-        let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+        let mut steps = vec![
+            json!({"op": "test", "path": "/metadata/uid", "value": uid}),
+            json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]}),
+        ];
         if from.labels != wanted.labels {
             steps.push(json!({"op": "add", "path": "/metadata/labels", "value": wanted.labels}));
         }
@@ -189,7 +192,9 @@ impl Publisher {
             steps.push(json!({"op": op, "path": "/status", "value": wanted.status}));
         }
         let patch = serde_json::from_value(json!(steps)).map_err(kube::Error::SerdeError)?;
-        self.api(&key).patch(&key.name, &PatchParams::default(), &Patch::Json::<()>(patch)).await
+        let params = PatchParams::default().validation_ignore();
+        let (api, patch) = (self.api(&key), Patch::Json::<()>(patch));
+        api.patch_metadata(&key.name, &params, &patch).await.map(drop)
     }
 
     async fn delete(&self, key: &PodKey, uid: Option<&str>) -> Result<(), Error> {
@@ -203,9 +208,12 @@ impl Publisher {
         }
     }
 
-    fn remember(&self, endpoint: &LocalEndpoint, object: &CiliumEndpoint) -> String {
-        let uid = object.metadata.uid.clone().unwrap_or_default();
-        let (pod, shown) = (endpoint.object_uid.clone(), Some(shown(object)));
+    fn found(&self, endpoint: &LocalEndpoint, object: &CiliumEndpoint) -> String {
+        self.remember(endpoint, object.metadata.uid.clone().unwrap_or_default(), shown(object))
+    }
+
+    fn remember(&self, endpoint: &LocalEndpoint, uid: String, shown: Shown) -> String {
+        let (pod, shown) = (endpoint.object_uid.clone(), Some(shown));
         self.published().insert(endpoint.key(), Published { uid: uid.clone(), pod, shown });
         uid
     }

@@ -23,6 +23,9 @@ use crate::policy::Enforcer;
 use crate::readiness::Readiness;
 use crate::{ipcache, policy};
 
+/// Whether pods get IPv4 addresses, and IPv6 addresses.
+pub(crate) type Families = (bool, bool);
+
 /// An agent, put together as the program does it.
 pub(crate) struct Agent {
     pub(crate) lifecycle: Lifecycle,
@@ -37,10 +40,21 @@ impl Agent {
         state: &std::path::Path,
         bpf_root: PathBuf,
     ) -> Self {
+        Self::start_for(server, name, state, bpf_root, (true, true)).await
+    }
+
+    /// One of whose pods have addresses of these families.
+    pub(crate) async fn start_for(
+        server: &ApiServer,
+        name: &str,
+        state: &std::path::Path,
+        bpf_root: PathBuf,
+        families: Families,
+    ) -> Self {
         let space = Space::new(0, 255).unwrap();
         let client = server.client_as(name);
         let identities = Identities::new(client.clone(), space, Management::Agent);
-        Self::start_with(client, "n1", state, bpf_root, identities).await
+        Self::put_together(client, "n1", state, bpf_root, identities, families).await
     }
 
     /// The agent of this node.
@@ -51,12 +65,23 @@ impl Agent {
         bpf_root: PathBuf,
         identities: Identities,
     ) -> Self {
+        Self::put_together(client, node, state, bpf_root, identities, (true, true)).await
+    }
+
+    async fn put_together(
+        client: kube::Client,
+        node: &str,
+        state: &std::path::Path,
+        bpf_root: PathBuf,
+        identities: Identities,
+        (ipv4, ipv6): Families,
+    ) -> Self {
         let token = CancellationToken::new();
         let workqueues = Workqueues::register(&Metrics::new("cilium"));
         let readiness = Readiness::new(&["node", "policy", "ipcache"]);
         let (nodes, ipam, endpoints) = (Nodes::default(), Ipam::default(), Endpoints::default());
         let mut config = config(IpamMode::ClusterPool);
-        config.mtu = 1500;
+        (config.ipv4, config.ipv6, config.mtu) = (ipv4, ipv6, 1500);
         config.name = node.to_owned();
         let keeper = Keeper::new(
             config.clone(),
@@ -87,7 +112,7 @@ impl Agent {
             services: 256,
             ..MapSizes::default()
         };
-        let datapath = cilia_loader::Config { bpf_root, ipv4: true, ipv6: true, sizes, node };
+        let datapath = cilia_loader::Config { bpf_root, ipv4, ipv6, sizes, node };
         let datapath = Arc::new(Datapath::load(&datapath).unwrap());
         let map = EndpointMap::new(datapath.endpoints());
         plumbing.ensure_hosts(&map, &devices).await.unwrap();
@@ -126,8 +151,8 @@ impl Agent {
 
         let lifecycle = Lifecycle::new(Parts {
             config: Config {
-                ipv4: true,
-                ipv6: true,
+                ipv4,
+                ipv6,
                 cluster: "default".into(),
                 filter: Arc::new(Filter::new::<&str>(&[], None).unwrap()),
                 mtu: plumbing.mtu(&local).await.unwrap(),

@@ -1,6 +1,7 @@
 //! The life of pods on a node of its own: a real API server, real namespaces, the real datapath.
 
 mod crowd;
+mod family;
 mod trouble;
 
 use std::collections::HashSet;
@@ -39,13 +40,17 @@ fn pod(number: usize) -> Pod {
 }
 
 async fn node(server: &ApiServer) {
+    node_with(server, "192.0.2.1", &["10.0.0.0/24", "fd00::/116"]).await;
+}
+
+async fn node_with(server: &ApiServer, address: &str, ranges: &[&str]) {
     let nodes: Api<Node> = Api::all(server.client());
     let node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
-    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}});
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
     nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     let nodes: Api<CiliumNode> = Api::all(server.client());
-    let cilium = json!({"metadata": {"name": "n1"}, "spec": {"ipam": {"podCIDRs": ["10.0.0.0/24", "fd00::/116"]}}});
+    let cilium = json!({"metadata": {"name": "n1"}, "spec": {"ipam": {"podCIDRs": ranges}}});
     nodes.create(&PostParams::default(), &serde_json::from_value(cilium).unwrap()).await.unwrap();
 }
 
@@ -98,9 +103,15 @@ async fn nothing_is_left(agent: &Agent, state: &std::path::Path) {
     assert!(addresses.iter().all(|(_, info)| info.host), "{addresses:?}");
     assert_eq!(parts.datapath.policies().unwrap(), Vec::<u16>::new());
     assert!(!parts.datapath.attached().unwrap().iter().any(|name| is_pod_device(name)));
-    assert_eq!(parts.ipam.list().len(), 2, "the router's");
+    let routers = parts.nodes.local().unwrap().routers.len();
+    assert_eq!(parts.ipam.list().len(), routers, "the router's");
     let directories = std::fs::read_dir(state.join("state")).unwrap().count();
     assert_eq!(directories, 0);
     let connections = parts.datapath.conntrack().entries().unwrap();
     assert!(connections.is_empty(), "{connections:?}");
+}
+
+fn addresses_of(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    ips.map(|ip| ip["address"].as_str().unwrap().to_owned()).collect()
 }

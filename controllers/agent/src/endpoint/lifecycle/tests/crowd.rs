@@ -8,9 +8,9 @@ use cilia_runtime::testing::{eventually, eventually_for};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{connect, node, nothing_is_left, pod, request, talk};
+use super::{addresses_of, connect, node, nothing_is_left, pod, request, talk};
 use crate::device::testing::{PodNetns, in_private_node};
 use crate::endpoint::EndpointState;
 use crate::endpoint::test_agent::{Agent, ask};
@@ -168,9 +168,4 @@ fn a_hundred_pods_live_move_and_go_without_a_trace() {
         nothing_is_left(&agent, state.path()).await;
         agent.token.cancel();
     });
-}
-
-fn addresses_of(result: &Value) -> Vec<String> {
-    let ips = result["ips"].as_array().unwrap().iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().to_owned()).collect()
 }

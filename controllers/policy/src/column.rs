@@ -11,6 +11,9 @@ use crate::origin::Origins;
 pub(crate) struct Entry {
     pub(crate) l4: L4,
     pub(crate) deny: bool,
+    /// Decides nothing: the block of the peer's address does, seen through this view less one
+    /// ([`crate::views`]). 0 for entries that decide.
+    pub(crate) view: u8,
     /// Which rules it comes from.
     pub(crate) cookie: u32,
 }
@@ -31,7 +34,7 @@ impl Column {
     ) -> Self {
         let (mut denies, mut allows) =
             (BTreeMap::<L4, Vec<u32>>::new(), BTreeMap::<L4, Vec<u32>>::new());
-        for Entry { l4, deny, cookie } in said {
+        for Entry { l4, deny, cookie, .. } in said {
             let side = if deny { &mut denies } else { &mut allows };
             side.entry(l4).or_default().push(cookie);
         }
@@ -54,7 +57,8 @@ impl Column {
             .map(|(l4, cookies)| (*l4, true, cookies.clone()))
             .chain(kept_allows.map(|(l4, cookies)| (*l4, false, cookies.clone())))
             .collect();
-        let entry = |(l4, deny, cookies)| Entry { l4, deny, cookie: origins.union(cookies) };
+        let entry =
+            |(l4, deny, cookies)| Entry { l4, deny, view: 0, cookie: origins.union(cookies) };
         Self::of(kept.into_iter().map(entry))
     }
 
@@ -122,7 +126,7 @@ mod tests {
         let mut origins = Origins::default();
         for (name, wildcard, said, want) in cases {
             let entries = |said: Said| {
-                said.iter().map(|(l4, deny)| Entry { l4: *l4, deny: *deny, cookie: 0 })
+                said.iter().map(|(l4, deny)| Entry { l4: *l4, deny: *deny, view: 0, cookie: 0 })
             };
             let wildcard = Column::new(None, entries(wildcard), &mut origins);
             let column = Column::new(Some(&wildcard), entries(said), &mut origins);

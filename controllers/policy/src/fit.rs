@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use crate::blocks;
 use crate::column::{Column, Entry};
 use crate::columns::Columns;
 use crate::l4::{L4, protocol};
@@ -64,7 +65,7 @@ impl EndpointPolicy {
 }
 
 fn aggregated(half: &DirectionPolicy) -> Columns {
-    let mut done: HashMap<(*const Column, bool), Arc<Column>> = HashMap::new();
+    let mut done: HashMap<(*const Column, bool, bool), Arc<Column>> = HashMap::new();
     let mut columns = Columns::default();
     for (identity, column) in half.columns.iter() {
         let weak = identity & WEAK;
@@ -72,8 +73,11 @@ fn aggregated(half: &DirectionPolicy) -> Columns {
             // A deny for everybody would beat what an identity may.
             Arc::new(fewest(column, None, false))
         } else {
-            let everybody = half.columns.get(WILDCARD | weak).map(AsRef::as_ref);
-            let key = (Arc::as_ptr(column), weak != 0);
+            // For a block the kernel asks nobody else.
+            let block = identity >> 24 & 3 == blocks::SCOPE >> 24;
+            let everybody = half.columns.get(WILDCARD | weak).filter(|_| !block);
+            let everybody = everybody.map(AsRef::as_ref);
+            let key = (Arc::as_ptr(column), weak != 0, block);
             let same = || Arc::new(fewest(column, everybody, !half.blocks));
             done.entry(key).or_insert_with(same).clone()
         };
@@ -84,17 +88,20 @@ fn aggregated(half: &DirectionPolicy) -> Columns {
 
 /// What an own entry may say of a block, so that the verdict is right.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct May {
     allow: bool,
     deny: bool,
+    /// Sends on to the block of the address.
+    block: bool,
     nothing: bool,
 }
 
-/// What an entry above says: nothing, an allow, a deny.
-const SAID: [Option<bool>; 3] = [None, Some(false), Some(true)];
+/// What an entry above says: nothing, an allow, a deny, that the block of the address decides.
+const SAID: usize = 4;
 
 /// For each of [`SAID`] the fewest entries, if it is possible at all.
-type Best = [Option<Vec<Entry>>; 3];
+type Best = [Option<Vec<Entry>>; SAID];
 
 struct Fewest<'a> {
     own: &'a Column,
@@ -139,26 +146,30 @@ impl Fewest<'_> {
     fn leaf(&self, key: L4) -> Best {
         let said = |column: &Column| column.longest(key).map(|entry| entry.deny);
         let (own, all) = (said(self.own), self.everybody.and_then(said));
+        let none = May { allow: false, deny: false, block: false, nothing: false };
         let may = match (own, all) {
-            (_, Some(true)) => May { allow: true, deny: true, nothing: true },
-            (Some(true), _) => May { allow: false, deny: true, nothing: false },
-            (_, Some(false)) => May { allow: true, deny: false, nothing: true },
-            (Some(false), None) => May { allow: true, deny: false, nothing: false },
-            (None, None) => May { allow: false, deny: self.drops, nothing: true },
+            _ if self.own.longest(key).is_some_and(|entry| entry.view > 0) => {
+                May { block: true, ..none }
+            }
+            (_, Some(true)) => May { allow: true, deny: true, nothing: true, ..none },
+            (Some(true), _) => May { deny: true, ..none },
+            (_, Some(false)) => May { allow: true, nothing: true, ..none },
+            (Some(false), None) => May { allow: true, ..none },
+            (None, None) => May { deny: self.drops, nothing: true, ..none },
         };
-        [may.nothing, may.allow, may.deny].map(|may| may.then(Vec::new))
+        [may.nothing, may.allow, may.deny, may.block].map(|may| may.then(Vec::new))
     }
 
     /// The same, where an entry for the whole block may be written.
     fn with_entry(&self, key: L4, below: &Best) -> Best {
-        SAID.map(|above| {
-            let index = SAID.iter().position(|said| *said == above).unwrap_or(0);
-            let mut best = below[index].clone();
-            for (at, deny) in [(1, false), (2, true)] {
+        std::array::from_fn(|above| {
+            let mut best = below[above].clone();
+            for (at, deny, view) in [(1, false, 0), (2, true, 0), (3, false, self.view())] {
                 if let Some(rest) = &below[at]
                     && best.as_ref().is_none_or(|best| rest.len() + 1 < best.len())
                 {
-                    let entry = Entry { l4: key, deny, cookie: self.cookie(key, deny) };
+                    let cookie = if view > 0 { NOBODY } else { self.cookie(key, deny) };
+                    let entry = Entry { l4: key, deny, view, cookie };
                     best = Some(rest.iter().copied().chain([entry]).collect());
                 }
             }
@@ -166,11 +177,16 @@ impl Fewest<'_> {
         })
     }
 
+    /// Through which view the peer sees blocks.
+    fn view(&self) -> u8 {
+        self.own.entries().iter().map(|entry| entry.view).max().unwrap_or_default()
+    }
+
     /// The rules of an entry that says this of the block, or of a part of it.
     fn cookie(&self, key: L4, deny: bool) -> u32 {
         let covering = key.broader().find_map(|key| self.own.exactly(key));
         let inside = self.own.entries().iter().filter(|entry| key.covers(entry.l4)).copied();
-        let fits = |entry: &Entry| entry.deny == deny;
+        let fits = |entry: &Entry| entry.deny == deny && entry.view == 0;
         covering.into_iter().chain(inside).find(fits).map_or(NOBODY, |entry| entry.cookie)
     }
 }

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use cilia_crds::NumericIdentity;
 
+use crate::blocks;
 use crate::column::{Column, Entry};
 use crate::columns::Columns;
 use crate::l4::L4;
-use crate::map::{DirectionPolicy, WEAK, WILDCARD};
+use crate::map::{DirectionPolicy, VIEW_SHIFT, WEAK, WILDCARD};
 use crate::names::Names;
 use crate::origin::Origins;
 use crate::plan::{Plan, PortFilter};
 use crate::rule::{Action, Peer};
 use crate::selectors::{SelectorId, Selectors};
-use crate::tiers::Tiers;
+use crate::tiers::{self, Tiers};
 
 /// A statement whose peer is ready to be looked up.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub(crate) struct Filter {
     pub(crate) action: Action,
     /// It is about addresses, whoever has them.
     pub(crate) by_address: bool,
+    /// It is about addresses outside of what the cluster manages, whose identities tell them.
+    pub(crate) outside: bool,
     /// Who; everybody without.
     pub(crate) peer: Option<SelectorId>,
     ports: Arc<[PortFilter]>,
@@ -48,13 +51,17 @@ pub(crate) struct Half {
 /// What each name of some filters stands for, in their order.
 type Meanings = Vec<Vec<u16>>;
 
+/// Columns with what their keys have beside the identity.
+type Beside = Vec<(u32, Arc<Column>)>;
+
 impl Half {
     /// Takes the selectors that a plan needs.
     pub(crate) fn new(plan: Plan, selectors: &mut Selectors) -> Self {
-        let Plan { enforced, isolated, tiered, statements, .. } = plan;
+        let Plan { enforced, isolated, tiered, cidrs_match_nodes, statements, .. } = plan;
         let mut half = Self { enforced, isolated, tiered, ..Self::default() };
         for statement in statements {
             let by_address = matches!(statement.peer, Some(Peer::Block { .. }));
+            let outside = matches!(statement.peer, Some(Peer::Cidr { .. })) && !cidrs_match_nodes;
             half.blocks |= by_address;
             let peer = statement.peer.map(|peer| selectors.acquire(&peer));
             if let Some(id) = peer {
@@ -69,6 +76,7 @@ impl Half {
                 tier,
                 action,
                 by_address,
+                outside,
                 peer,
                 ports: statement.ports,
                 cookie,
@@ -83,6 +91,11 @@ impl Half {
             .iter()
             .filter_map(|filter| filter.peer)
             .for_each(|peer| selectors.release(peer));
+    }
+
+    /// Whether a filter names ports by what others call them.
+    pub(crate) fn is_named(&self, filter: usize) -> bool {
+        self.filters[filter].ports.iter().any(|port| matches!(port, PortFilter::Named(_)))
     }
 
     /// The ports of all filters.
@@ -148,7 +161,7 @@ impl Half {
         let keys = filters.flat_map(|filter| self.keys(filter, names, Some(identity)));
         let entry = |(l4, filter): (L4, usize)| {
             let Filter { action, cookie, .. } = self.filters[filter];
-            Entry { l4, deny: action == Action::Deny, cookie }
+            Entry { l4, deny: action == Action::Deny, view: 0, cookie }
         };
         keys.map(entry).collect()
     }
@@ -203,19 +216,19 @@ impl Half {
         }
         // Those of whom the same filters say the same share a column. (Those of a kind, if the
         // filters have an order.)
-        let mut shared: HashMap<(Vec<usize>, Meanings, u32), [Arc<Column>; 2]> = HashMap::new();
+        let mut shared: HashMap<(Vec<usize>, Meanings, u32), Beside> = HashMap::new();
         for (identity, filters) in of_identity {
             let number = NumericIdentity(identity);
             let meanings = self.numbers(&filters, names, number);
-            let kind = tiers.as_ref().map_or(0, |_| crate::tiers::kind(number));
-            let both =
+            let kind = tiers.as_ref().map_or(0, |_| tiers::kind(number));
+            let all =
                 shared.entry((filters, meanings, kind)).or_insert_with_key(|(filters, ..)| {
-                    self.column(&policy, tiers.as_ref(), filters, names, number, origins)
-                        .map(Arc::new)
+                    let all = self.column(&policy, tiers.as_ref(), filters, names, number, origins);
+                    all.into_iter().map(|(bits, column)| (bits, Arc::new(column))).collect()
                 });
-            let [column, weak] = both.clone();
-            policy.columns.set(identity, column);
-            policy.columns.set(identity | WEAK, weak);
+            for (bits, column) in all {
+                policy.columns.set(identity | *bits, column.clone());
+            }
         }
         policy
     }
@@ -229,15 +242,18 @@ impl Half {
         identity: NumericIdentity,
         origins: &mut Origins,
     ) -> Vec<(u32, Arc<Column>)> {
-        let both = if filters.is_empty() {
-            [Column::default(), Column::default()]
+        let mut all: BTreeMap<u32, Column> = if filters.is_empty() {
+            BTreeMap::new()
         } else {
             let tiers = self.tiered.then(|| Tiers::new(self, names));
             let filters: Vec<usize> = filters.iter().copied().collect();
             self.column(policy, tiers.as_ref(), &filters, names, identity, origins)
+                .into_iter()
+                .collect()
         };
         let mut changed = Vec::new();
-        for (column, key) in both.into_iter().zip([identity.0, identity.0 | WEAK]) {
+        for bits in beside(identity) {
+            let (key, column) = (identity.0 | bits, all.remove(&bits).unwrap_or_default());
             let known = policy.columns.get(key).map(AsRef::as_ref);
             if known.map_or(&[][..], Column::entries) != column.entries() {
                 changed.push((key, Arc::new(column)));
@@ -246,7 +262,7 @@ impl Half {
         changed
     }
 
-    /// The columns of an identity: what counts first, and what counts after blocks.
+    /// The columns of an identity, with what their keys have beside it ([`Tiers::columns`]).
     fn column(
         &self,
         policy: &DirectionPolicy,
@@ -255,18 +271,26 @@ impl Half {
         names: Names<'_>,
         identity: NumericIdentity,
         origins: &mut Origins,
-    ) -> [Column; 2] {
+    ) -> Vec<(u32, Column)> {
         let wildcard = |key| policy.columns.get(key).map(AsRef::as_ref);
         if let Some(tiers) = tiers {
             let wildcards = [wildcard(WILDCARD), wildcard(WILDCARD | WEAK)];
             return tiers.columns(filters, identity, wildcards);
         }
         let said = self.said(filters.iter().copied(), names, identity);
-        [Column::new(wildcard(WILDCARD), said, origins), Column::default()]
+        vec![(0, Column::new(wildcard(WILDCARD), said, origins))]
     }
 
     /// Whether `columns` have something to do with an identity.
     pub(crate) fn knows(policy: &DirectionPolicy, identity: NumericIdentity) -> bool {
-        [identity.0, identity.0 | WEAK].iter().any(|key| policy.columns.get(*key).is_some())
+        beside(identity).any(|bits| policy.columns.get(identity.0 | bits).is_some())
     }
+}
+
+/// What keys of an identity may have beside it.
+fn beside(identity: NumericIdentity) -> impl Iterator<Item = u32> {
+    let block = tiers::kind(identity) == blocks::SCOPE;
+    let views = (0..1 << (31 - VIEW_SHIFT)).map(|view| view << VIEW_SHIFT);
+    let of_block = views.filter(move |bits| block || *bits == 0);
+    of_block.chain((!block).then_some(WEAK))
 }

@@ -40,6 +40,8 @@ pub mod testing;
 mod tiers;
 mod toports;
 mod translate;
+mod trie;
+mod views;
 
 pub use cidr::SCOPE as CIDR_SCOPE;
 pub use clusterpolicy::{
@@ -57,7 +59,7 @@ pub use fit::Fit;
 pub use knp::kubernetes;
 pub use lenient::Lenient;
 pub use manifests::{Manifests, PodMeta};
-pub use map::{Difference, EndpointPolicy, PolicyEntry, PolicyKey, Verdict, WEAK};
+pub use map::{Difference, EndpointPolicy, PolicyEntry, PolicyKey, VIEW_SHIFT, Verdict, WEAK};
 pub use names::{ClusterPorts, NamedPorts, PortName};
 pub use nodes::Node;
 pub use origin::Origin;

@@ -6,7 +6,8 @@
 //!
 //! Three lookups can follow one another, each with the wildcard column beside, until one finds
 //! something: by the peer's identity; where [`DirectionPolicy::blocks`] is set, by the block of its
-//! address ([`crate::blocks`]); and by its identity with the bit [`WEAK`].
+//! address ([`crate::blocks`]), seen through a view; and by its identity with the bit [`WEAK`].
+//! An entry of the identity can say through which view, instead of deciding.
 
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ pub const WILDCARD: u32 = 0;
 
 /// Set in identities of keys that count only after those of blocks.
 pub const WEAK: u32 = 1 << 31;
+
+pub use crate::views::SHIFT as VIEW_SHIFT;
 
 /// A key of an endpoint's policy map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,6 +44,9 @@ pub struct PolicyKey {
 pub struct PolicyEntry {
     /// Drops instead of passing.
     pub deny: bool,
+    /// Decides nothing, but sends on to the block of the peer's address, seen through this view less
+    /// one. 0 for entries that decide.
+    pub view: u8,
     /// Which rules it comes from: [`crate::Repository::origins`] knows. 0 is no rule, but a default.
     pub cookie: u32,
 }
@@ -162,9 +168,12 @@ impl EndpointPolicy {
         let half = self.direction(direction);
         let packet = L4::port(proto, port);
         let first = half.lookup(identity, WILDCARD, packet);
-        let found = first.or_else(|| {
-            let block = block.filter(|_| half.blocks);
-            block.and_then(|block| half.lookup(block, WILDCARD, packet))
+        let decided = first.filter(|entry| entry.view == 0);
+        let found = decided.or_else(|| {
+            let block = block.filter(|_| half.blocks)?;
+            let view = first.map_or(0, |entry| u32::from(entry.view) - 1);
+            let block = block | view << VIEW_SHIFT;
+            half.lookup(block, block, packet)
         });
         let found = found.or_else(|| {
             let weak = half.blocks.then_some(WEAK)?;
@@ -183,7 +192,7 @@ impl DirectionPolicy {
     fn lookup(&self, identity: u32, everybody: u32, packet: L4) -> Option<Entry> {
         let find = |identity| self.columns.get(identity).and_then(|column| column.longest(packet));
         match (find(identity), find(everybody)) {
-            (Some(own), _) if own.deny => Some(own),
+            (Some(own), _) if own.deny || own.view > 0 => Some(own),
             (_, Some(all)) if all.deny => Some(all),
             (Some(own), Some(all)) if all.l4.lpm_bits() > own.l4.lpm_bits() => Some(all),
             (own, all) => own.or(all),
@@ -201,9 +210,9 @@ pub struct Difference {
 }
 
 fn kernel_entry(direction: Direction, identity: u32, entry: Entry) -> (PolicyKey, PolicyEntry) {
-    let Entry { l4, deny, cookie } = entry;
+    let Entry { l4, deny, view, cookie } = entry;
     let egress = direction == Direction::Egress;
     let key =
         PolicyKey { identity, egress, proto: l4.proto, port: l4.port, port_prefix: l4.prefix };
-    (key, PolicyEntry { deny, cookie })
+    (key, PolicyEntry { deny, view, cookie })
 }

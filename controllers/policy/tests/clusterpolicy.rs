@@ -198,6 +198,66 @@ fn whom_a_pass_exempts_is_not_asked_about_networks() {
 }
 
 #[test]
+fn rules_about_pods_and_networks_may_alternate() {
+    let networks = |prefix: &str| json!({"networks": [prefix]});
+    let rules = json!({"egress": [
+        rule("Accept", "to", networks("10.0.0.16/28")),
+        rule("Deny", "to", house("slytherin")),
+        rule("Accept", "to", networks("10.0.0.0/24")),
+        rule("Accept", "to", house("ravenclaw")),
+        rule("Deny", "to", networks("0.0.0.0/0")),
+    ]});
+    let mut s = school().with(policy("a", "Admin", 10, "gryffindor", rules));
+    let mut at = |peer| {
+        ["10.0.0.17", "10.0.0.1", "10.0.1.1"]
+            .map(|address| s.passes(GRYFFINDOR, Egress, peer, address, (TCP, 80)))
+    };
+    assert_eq!(at(SLYTHERIN), [true, false, false]);
+    assert_eq!(at(HUFFLEPUFF), [true, true, false]);
+    assert_eq!(at(RAVENCLAW), [true; 3]);
+    let at = ["10.0.0.17", "10.0.0.1", "10.0.1.1"].map(|address| s.outside(GRYFFINDOR, address));
+    assert_eq!(at, [true, true, false]);
+}
+
+#[test]
+fn who_is_passed_on_is_asked_about_networks_of_later_tiers() {
+    let pass = rule("Pass", "to", house("slytherin"));
+    let open = rule("Accept", "to", json!({"networks": ["0.0.0.0/0"]}));
+    let mut s =
+        school().with(policy("a", "Admin", 10, "gryffindor", json!({"egress": [pass, open]})));
+    let some = rule("Deny", "to", json!({"networks": ["10.0.0.0/24"]}));
+    s.set(policy("default", "Baseline", 10, "gryffindor", json!({"egress": [some]})));
+    let at = |s: &mut School, peer| {
+        ["10.0.0.1", "10.0.1.1"].map(|to| s.passes(GRYFFINDOR, Egress, peer, to, (TCP, 80)))
+    };
+    assert_eq!(at(&mut s, HUFFLEPUFF), [true; 2], "accepted before");
+    assert_eq!(at(&mut s, SLYTHERIN), [false, true]);
+    let network = json!({"kind": "NetworkPolicy", "metadata": {"name": "n", "namespace": "conformance-gryffindor"},
+        "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/24"}}]}]}});
+    s.set(network);
+    assert_eq!(at(&mut s, HUFFLEPUFF), [true; 2], "accepted before");
+    assert_eq!(at(&mut s, SLYTHERIN), [true, false], "the block, and nothing else");
+}
+
+#[test]
+fn whom_a_pass_of_networks_means_is_asked_again_by_his_labels() {
+    let rules = json!({"egress": [
+        rule("Pass", "to", json!({"networks": ["10.0.0.0/29"]})),
+        rule("Deny", "to", json!({"networks": ["0.0.0.0/0"]})),
+    ]});
+    let mut s = school().with(policy("a", "Admin", 10, "gryffindor", rules));
+    let rules = json!({"egress": [
+        rule("Accept", "to", house("slytherin")), rule("Deny", "to", json!({"namespaces": {}})),
+    ]});
+    s.set(policy("default", "Baseline", 10, "gryffindor", rules));
+    let mut at =
+        |peer| ["10.0.0.1", "10.0.0.9"].map(|to| s.passes(GRYFFINDOR, Egress, peer, to, (TCP, 80)));
+    assert_eq!(at(SLYTHERIN), [true, false]);
+    assert_eq!(at(HUFFLEPUFF), [false; 2]);
+    assert_eq!(["10.0.0.1", "10.0.0.9"].map(|to| s.outside(GRYFFINDOR, to)), [true, false]);
+}
+
+#[test]
 fn what_cannot_be_read_fails_closed() {
     let domain = json!({"domainNames": ["example.org"]});
     let later = json!({"ofALaterVersion": {}});

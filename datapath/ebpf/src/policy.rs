@@ -1,9 +1,9 @@
 //! Asks an endpoint's policy about a packet: Cilium's two lookups, for the peer and for anybody. Where
-//! they find nothing, the block of the peer's address is asked for (rules that mean addresses,
-//! whoever has them), and then the two again for what counts after such rules.
+//! they find nothing, or the peer is sent on, the block of the peer's address is asked for (rules that
+//! mean addresses, whoever has them), and then the two again for what counts after such rules.
 
 use cilia_maps::config::NodeConfig;
-use cilia_maps::policy::{PolicyEntry, PolicyKey, WEAK, matched, options};
+use cilia_maps::policy::{PolicyEntry, PolicyKey, VIEW_SHIFT, WEAK, matched, options};
 use cilia_maps::reason;
 
 use crate::icmp::{FRAG_NEEDED, UNREACHABLE};
@@ -21,6 +21,8 @@ pub const EGRESS: u8 = 1;
 const ALLOWED: u32 = 0;
 /// What [`asked`] says if there is no entry.
 const NOTHING: u32 = u32::MAX;
+/// What [`asked`] says if the block decides, beside the entry's view; no reason has this bit.
+const SENT_ON: u32 = 1 << 16;
 /// The identity of entries for every peer.
 const ANYBODY: u32 = 0;
 /// Prefix of an entry for all ports of a protocol.
@@ -111,12 +113,15 @@ fn decide(s: &mut Scratch, direction: u32, peer: u32) -> u32 {
     s.policy_key.data.protocol = s.policy.proto;
     s.policy_key.data.dport = s.policy.dport;
     let by_identity = asked(s, peer, ANYBODY);
-    if by_identity != NOTHING {
-        return by_identity;
-    }
+    let view = match by_identity {
+        NOTHING => 0,
+        said if said & SENT_ON != 0 => (said & 0xff).wrapping_sub(1),
+        said => return said,
+    };
     let block = block(s, direction);
     if block != 0 {
-        let by_address = asked(s, block, ANYBODY);
+        let seen = block | view << VIEW_SHIFT;
+        let by_address = asked(s, seen, seen);
         if by_address != NOTHING {
             return by_address;
         }
@@ -127,7 +132,8 @@ fn decide(s: &mut Scratch, direction: u32, peer: u32) -> u32 {
     }
 }
 
-/// The drop reason, [`ALLOWED`], or [`NOTHING`], by the entries of one identity and of everybody.
+/// The drop reason, [`ALLOWED`], [`NOTHING`], or [`SENT_ON`] with a view, by the entries of one
+/// identity and of everybody.
 #[inline(never)]
 fn asked(s: &mut Scratch, peer: u32, anybody: u32) -> u32 {
     let id = u32::from(s.endpoint);
@@ -137,10 +143,13 @@ fn asked(s: &mut Scratch, peer: u32, anybody: u32) -> u32 {
     // The outer map's value is the inner map itself, as far as the kernel is concerned.
     s.policy_key.data.sec_label = peer;
     let of_peer = maps::get_inner(map, (&raw const s.policy_key).cast());
-    if let Some(entry) = of_peer
-        && entry.denies()
-    {
-        return judge(s, entry, peer, true);
+    if let Some(entry) = of_peer {
+        if entry.view != 0 {
+            return SENT_ON | u32::from(entry.view);
+        }
+        if entry.denies() {
+            return judge(s, entry, peer, true);
+        }
     }
     s.policy_key.data.sec_label = anybody;
     let of_anybody = maps::get_inner(map, (&raw const s.policy_key).cast());

@@ -51,6 +51,9 @@ impl PolicyKey {
 pub struct PolicyEntry {
     /// Drop them.
     pub deny: bool,
+    /// Decide nothing: the block of the peer's address does, as it is seen through this view less one
+    /// ([`cilia_maps::policy::VIEW_SHIFT`]). 0 for entries that decide.
+    pub view: u8,
     /// Says in verdict events which rule it was.
     pub cookie: u32,
 }
@@ -83,6 +86,7 @@ impl Layout for Policy {
         let entry = kernel::PolicyEntry {
             deny_and_prefix: (length << kernel::PolicyEntry::PREFIX_SHIFT)
                 | if value.deny { kernel::PolicyEntry::DENY } else { 0 },
+            view: value.view,
             cookie: value.cookie,
             ..Default::default()
         };
@@ -101,7 +105,10 @@ impl Layout for Policy {
             port: u16::from_be(key.data.dport),
             port_prefix: u8::try_from(port_bits).ok()?,
         };
-        Some((policy_key, PolicyEntry { deny: entry.denies(), cookie: entry.cookie }))
+        Some((
+            policy_key,
+            PolicyEntry { deny: entry.denies(), view: entry.view, cookie: entry.cookie },
+        ))
     }
 }
 

@@ -28,6 +28,9 @@ impl PolicyKey {
     pub const FULL_BITS: u32 = 64;
 }
 
+/// Where the number of a view starts in `sec_label` of keys of blocks; five bits.
+pub const VIEW_SHIFT: u32 = 26;
+
 /// Bit of `sec_label` in keys that count only after those of blocks.
 pub const WEAK: u32 = 1 << 31;
 
@@ -45,8 +48,9 @@ pub struct PolicyEntry {
     pub auth: u8,
     /// Priority among proxy ports.
     pub proxy_port_priority: u8,
-    /// Zero.
-    pub pad1: u8,
+    /// The entry decides nothing: the block of the peer's address does, as it is seen through this view
+    /// less one ([`VIEW_SHIFT`]). 0 for entries that decide, as all of Cilium's do.
+    pub view: u8,
     /// Zero.
     pub pad2: u16,
     /// The rule's cookie, for events.

@@ -71,7 +71,7 @@ fn policy(datapath: &Datapath, endpoint: u16) -> Result<Vec<Value>, Error> {
         .collect();
     let show = |(key, value): &(cilia_loader::PolicyKey, cilia_loader::PolicyEntry)| {
         let sum = counted.get(key);
-        json!({"deny": value.deny, "egress": key.egress, "identity": key.identity, "proto": key.proto,
+        json!({"deny": value.deny, "view": value.view, "egress": key.egress, "identity": key.identity, "proto": key.proto,
             "port": key.port, "port_prefix": key.port_prefix, "cookie": value.cookie,
             "bytes": sum.map(|sum| sum.bytes), "packets": sum.map(|sum| sum.packets)})
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cilia_crds::{Labels, NumericIdentity};
 use cilia_loader::{Datapath, Policy as PolicyMap, PolicyEntry, PolicyKey, Table, converge};
-use cilia_policy::{EndpointPolicy, Fit, NamedPorts, Repository};
+use cilia_policy::{EndpointPolicy, Fit, NamedPorts, Repository, VIEW_SHIFT, WEAK};
 use tokio::sync::oneshot;
 
 use super::{EndpointView, Error, NEARLY};
@@ -220,18 +220,19 @@ impl Plan {
         let Some(Written { form: written, .. }) = &realized.written else {
             return self.write_over_unknown(&map);
         };
-        let mut difference = self.form.difference(written);
+        let difference = self.form.difference(written);
         if written.len() + difference.write.len() > most {
             // No room for both at once: the map is made right in one pass, removals first.
             for key in &difference.remove {
                 map.remove(&kernel_key(key)).map_err(failed)?;
             }
         }
-        difference
-            .write
-            .sort_by_key(|(key, entry)| order(key.proto != 0, key.port_prefix, entry.deny));
-        for (key, entry) in &difference.write {
-            map.upsert(&kernel_key(key), &kernel_entry(*entry)).map_err(failed)?;
+        let fresh = difference.write.iter();
+        let mut fresh: Vec<_> =
+            fresh.map(|(key, entry)| (kernel_key(key), kernel_entry(*entry))).collect();
+        fresh.sort_by_key(|(key, entry)| order(key, entry));
+        for (key, entry) in &fresh {
+            map.upsert(key, entry).map_err(failed)?;
         }
         Ok(())
     }
@@ -251,7 +252,7 @@ impl Plan {
         }
         let fresh = wanted.iter().filter(|(key, entry)| present.get(*key) != Some(*entry));
         let mut fresh: Vec<_> = fresh.collect();
-        fresh.sort_by_key(|(key, entry)| order(key.proto != 0, key.port_prefix, entry.deny));
+        fresh.sort_by_key(|(key, entry)| order(key, entry));
         for (key, entry) in fresh {
             map.upsert(key, entry).map_err(failed)?;
         }
@@ -269,7 +270,10 @@ impl Plan {
         let failed = |error: cilia_loader::Error| Error::Map { id, cause: error.to_string() };
         let map = datapath.policy(id).map_err(failed)?;
         if let Some(Written { form: written, .. }) = &realized.written {
-            for key in &self.form.difference(written).remove {
+            let mut gone = self.form.difference(written).remove;
+            // Who is sent on to a view still has to find it.
+            gone.sort_by_key(|key| is_view(key.identity));
+            for key in &gone {
                 map.remove(&kernel_key(key)).map_err(failed)?;
             }
         } else {
@@ -308,19 +312,20 @@ impl Plan {
     }
 }
 
-/// As much of a policy as fits: every denial, and of what is allowed the broadest first; nothing at
-/// all if the denials alone don't fit, for without one of them too much would be allowed.
+/// As much of a policy as fits: every denial, also those that the block of an address may make, and of
+/// what is allowed the broadest first; nothing at all if the denials alone don't fit, for without one of
+/// them too much would be allowed.
 fn fitting(
     wanted: BTreeMap<PolicyKey, PolicyEntry>,
     most: usize,
 ) -> BTreeMap<PolicyKey, PolicyEntry> {
-    let denials = wanted.values().filter(|entry| entry.deny).count();
+    let denials = wanted.values().filter(|entry| narrows(entry)).count();
     if denials > most {
         return BTreeMap::new();
     }
     let mut ranked: Vec<_> = wanted.into_iter().collect();
     ranked.sort_by_key(|(key, entry)| {
-        (!entry.deny, key.identity != 0, key.proto != 0, key.port_prefix)
+        (!narrows(entry), key.identity != 0, key.proto != 0, key.port_prefix)
     });
     ranked.truncate(most);
     ranked.into_iter().collect()
@@ -339,10 +344,21 @@ fn narrow(
     converge(map, wanted).map(drop)
 }
 
-/// When an entry is written: the narrow before the broad that it is cut out of, and denials first. So
-/// nothing passes meanwhile that neither the old policy lets through nor the new one.
-fn order(of_protocol: bool, port_prefix: u8, deny: bool) -> (Reverse<(bool, u8)>, bool) {
-    (Reverse((of_protocol, port_prefix)), !deny)
+/// When an entry is written: views before those who are sent on to them, the narrow before the broad
+/// that it is cut out of, and denials first. So nothing passes meanwhile that neither the old policy lets
+/// through nor the new one.
+fn order(key: &PolicyKey, entry: &PolicyEntry) -> (bool, Reverse<(bool, u8)>, bool) {
+    (!is_view(key.identity), Reverse((key.proto != 0, key.port_prefix)), !narrows(entry))
+}
+
+/// Whether without an entry more might pass.
+fn narrows(entry: &PolicyEntry) -> bool {
+    entry.deny || entry.view > 0
+}
+
+/// Whether a key's identity is a block, as others see it than those who are not sent on.
+fn is_view(identity: u32) -> bool {
+    (identity & !WEAK) >> VIEW_SHIFT != 0
 }
 
 fn kernel_key(key: &cilia_policy::PolicyKey) -> PolicyKey {
@@ -351,7 +367,7 @@ fn kernel_key(key: &cilia_policy::PolicyKey) -> PolicyKey {
 }
 
 fn kernel_entry(entry: cilia_policy::PolicyEntry) -> PolicyEntry {
-    PolicyEntry { deny: entry.deny, cookie: entry.cookie }
+    PolicyEntry { deny: entry.deny, view: entry.view, cookie: entry.cookie }
 }
 
 #[cfg(test)]
@@ -365,7 +381,7 @@ mod tests {
     #[test]
     fn what_fits_never_lets_through_more() {
         let allow = PolicyEntry::default();
-        let deny = PolicyEntry { deny: true, cookie: 0 };
+        let deny = PolicyEntry { deny: true, ..PolicyEntry::default() };
         let port = |identity, port| PolicyKey::port(identity, false, 6, port);
         let wanted = BTreeMap::from([
             (port(300, 80), allow),
@@ -380,5 +396,9 @@ mod tests {
         assert_eq!(kept(3), [PolicyKey::all(0, false), port(302, 80), port(303, 80)]);
         assert!(!kept(4).contains(&port(300, 80)), "the narrowest goes first");
         assert_eq!(kept(5).len(), 5);
+        // Without what sends on to blocks, everybody's allow would count.
+        let sent_on = PolicyEntry { view: 1, ..PolicyEntry::default() };
+        let wanted = BTreeMap::from([(PolicyKey::all(0, false), allow), (port(300, 80), sent_on)]);
+        assert_eq!(fitting(wanted, 1).into_keys().collect::<Vec<_>>(), [port(300, 80)]);
     }
 }

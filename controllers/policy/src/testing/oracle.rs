@@ -1,5 +1,6 @@
 //! The verdict by definition (with the tiers of `ClusterNetworkPolicy`).
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -150,8 +151,9 @@ impl World {
         }
     }
 
-    /// Whether a rule about pods stands between two about addresses that speak about the packet, or
-    /// one about addresses passes it on: what the maps then say may be too strict.
+    /// Whether what the maps say may be too strict: a rule about pods stands between two about
+    /// addresses that speak about the packet, or one about addresses passes it on, and rules
+    /// about pods are too many for the kernel to tell apart whom they select.
     fn between(
         &self,
         question: Question<'_>,
@@ -166,13 +168,9 @@ impl World {
             Peers::Of(peers) => peers.iter().any(is_by_address),
             Peers::Any => false,
         };
-        let by_name = |item: &Item| match &item.ports {
-            Ports::Of(ports) => ports.iter().any(|port| matches!(port, Port::Named { .. })),
-            Ports::Any => false,
-        };
         let specific = |item: &Item| match &item.peers {
             Peers::Of(peers) => !peers.iter().all(is_by_address),
-            Peers::Any => by_name(item),
+            Peers::Any => is_named(item),
         };
         let of = |before: bool| {
             let rules =
@@ -187,12 +185,12 @@ impl World {
         let middle =
             middle.chain(all().filter(|item| item.action == Action::Allow && by_address(item)));
         let last = of(false).filter(|_| !isolated);
-        let items = of(true).chain(middle).chain(last);
+        let items: Vec<&Item> = of(true).chain(middle).chain(last).collect();
         let (mut first, mut other, mut passed) = (false, false, false);
-        for item in items.filter(|item| may_reach(&item.ports, question.l4)) {
+        for item in items.iter().filter(|item| may_reach(&item.ports, question.l4)) {
             let own = by_address(item) && self.means(item, &[], question);
             if own && (item.action == Action::Pass || other || passed) {
-                return true;
+                return !are_told_apart(&items);
             }
             passed |= specific(item) && item.action == Action::Pass;
             first |= by_address(item);
@@ -279,6 +277,46 @@ impl World {
             }),
         })
     }
+}
+
+/// Whether an item names ports by what pods call them.
+fn is_named(item: &Item) -> bool {
+    let Ports::Of(ports) = &item.ports else { return false };
+    ports.iter().any(|port| matches!(port, Port::Named { .. }))
+}
+
+/// Whether the rules about pods between rules about addresses are so few that the kernel knows of
+/// everybody which of them select him.
+fn are_told_apart(items: &[&Item]) -> bool {
+    let of = |at: usize| match &items[at].peers {
+        Peers::Of(peers) => &peers[..],
+        Peers::Any => &[],
+    };
+    let has_address = |at: usize| of(at).iter().any(is_by_address);
+    let mut peers = BTreeSet::new();
+    for (at, item) in items.iter().enumerate() {
+        let before = (0..at).any(has_address);
+        let after = (at..items.len()).any(has_address);
+        let passed = (0..at).any(|one| has_address(one) && items[one].action == Action::Pass);
+        if !passed && !(after && (before || item.action == Action::Pass)) {
+            continue;
+        }
+        if is_named(item) && (item.peers == Peers::Any || !of(at).iter().all(is_by_address)) {
+            return false;
+        }
+        for peer in of(at) {
+            match peer {
+                Peer::Cidr { .. } | Peer::Block { .. } | Peer::Groups { .. } => {}
+                // They are several.
+                Peer::Services(_) => return false,
+                peer => {
+                    peers.insert((peer, item.action.drops()));
+                }
+            }
+        }
+    }
+    // The node may be one that is always let in.
+    peers.len() < 5
 }
 
 /// Whether a peer means addresses, whoever has them.

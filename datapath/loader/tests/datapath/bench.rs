@@ -91,7 +91,7 @@ impl Bench {
 
     pub(crate) fn rule(&self, endpoint: u16, key: PolicyKey, deny: bool) {
         let table = self.datapath.policy(endpoint).unwrap();
-        table.upsert(&key, &PolicyEntry { deny, cookie: 0 }).unwrap();
+        table.upsert(&key, &PolicyEntry { deny, ..PolicyEntry::default() }).unwrap();
     }
 
     pub(crate) fn run(&self, hook: Hook, frame: &[u8]) -> (u32, Vec<u8>) {

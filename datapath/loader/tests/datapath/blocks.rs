@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use cilia_loader::event::Matched;
-use cilia_loader::maps::policy::WEAK;
+use cilia_loader::maps::policy::{VIEW_SHIFT, WEAK};
 use cilia_loader::maps::reason;
-use cilia_loader::{EndpointOptions, Hook, NodeConfig, PolicyKey, PolicyStats};
+use cilia_loader::{EndpointOptions, Hook, NodeConfig, PolicyEntry, PolicyKey, PolicyStats};
 
 use crate::bench::{
     A, A4, A6, B, B4, B6, Bench, ID_A, ID_B, ID_REMOTE, PASS, REDIRECT, REMOTE4, VIP4, WORLD4,
@@ -71,6 +71,31 @@ fn an_ip_block_means_addresses_whoever_has_them() {
     bench.datapath.ipcache().upsert(&(ip("192.168.0.2"), 32), &node).unwrap();
     assert_eq!(to("192.168.0.2"), Ok(PASS), "a node");
     assert_eq!(bench.verdict(&Packet::new(TCP, A6, WORLD6)), Err(reason::POLICY));
+}
+
+#[test]
+fn who_is_sent_on_sees_blocks_through_a_view() {
+    let bench = Bench::new();
+    bench.datapath.blocks().upsert(&(ip(REMOTE4), 32), &BLOCK).unwrap();
+    let to = |dport| bench.verdict(&Packet { dport, ..Packet::new(TCP, A4, REMOTE4) });
+    let policy = bench.datapath.policy(A).unwrap();
+    let send_on = |port, view| {
+        let entry = PolicyEntry { view, ..PolicyEntry::default() };
+        policy.upsert(&PolicyKey::port(ID_REMOTE, true, TCP, port), &entry).unwrap();
+    };
+    bench.rule(A, PolicyKey::all(0, true), false);
+    bench.rule(A, PolicyKey::all(BLOCK | 31 << VIEW_SHIFT, true), true);
+    bench.rule(A, PolicyKey::port(BLOCK | 30 << VIEW_SHIFT, true, TCP, 82), false);
+    assert_eq!([to(80), to(81)], [Ok(PASS); 2], "everybody may");
+    send_on(80, 32);
+    assert_eq!([to(80), to(81)], [Err(reason::POLICY_DENY), Ok(PASS)]);
+    // Where the block says nothing, everybody's word doesn't count any more, but what comes after.
+    send_on(81, 1);
+    assert_eq!(to(81), Err(reason::POLICY));
+    bench.rule(A, PolicyKey::port(ID_REMOTE | WEAK, true, TCP, 81), false);
+    assert_eq!(to(81), Ok(PASS));
+    send_on(82, 31);
+    assert_eq!(to(82), Ok(PASS));
 }
 
 #[test]

@@ -125,8 +125,10 @@ fn policy_takes_the_narrower_rule_and_any_denial() {
     let bench = Bench::new();
     bench.rule(B, PolicyKey::all(0, false), allow);
     for (name, rules, want) in cases {
-        let rules: Vec<_> =
-            rules.iter().map(|&(key, deny)| (key, PolicyEntry { deny, cookie: 0 })).collect();
+        let rules: Vec<_> = rules
+            .iter()
+            .map(|&(key, deny)| (key, PolicyEntry { deny, ..PolicyEntry::default() }))
+            .collect();
         let table = bench.datapath.policy(A).unwrap();
         converge(&table, rules.iter().map(|(key, entry)| (key, entry))).unwrap();
         assert_eq!(bench.verdict(&Packet::new(TCP, A4, B4)), want, "{name}");

@@ -47,7 +47,7 @@ fn policies_keep_their_entries_in_maps_of_another_size() {
     let bpf = BpfFs::mount();
     let sized = |policy| bpf.load_sized(NodeConfig::default(), MapSizes { policy, ..small() });
     let key = |port| PolicyKey::port(300, false, 6, port);
-    let entry = |port: u16| PolicyEntry { deny: port == 81, cookie: port.into() };
+    let entry = |port: u16| PolicyEntry { deny: port == 81, view: 0, cookie: port.into() };
     let want: Vec<_> = [80, 81, 443].map(|port| (key(port), entry(port))).into();
     let first = sized(1024);
     for (key, entry) in &want {

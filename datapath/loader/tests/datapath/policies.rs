@@ -149,7 +149,7 @@ fn every_denial_says_who_and_why() {
 
     // Allowed there, denied by a rule at the receiver.
     one.allow(&a, PolicyKey::all(b.identity, true));
-    let rule = PolicyEntry { deny: true, cookie: 77 };
+    let rule = PolicyEntry { deny: true, cookie: 77, ..PolicyEntry::default() };
     let key = PolicyKey { proto: UDP, ..PolicyKey::all(a.identity, false) };
     two.datapath.policy(b.id).unwrap().upsert(&key, &rule).unwrap();
     client.send_to(b"x", (b.v4, 53)).unwrap();

@@ -234,7 +234,7 @@ fn realize(bench: &Bench, items: &[Item], config: &Config) {
         .map(|(key, entry)| {
             let cilia_policy::PolicyKey { identity, egress, proto, port, port_prefix } = key;
             let key = PolicyKey { identity, egress, proto, port, port_prefix };
-            (key, PolicyEntry { deny: entry.deny, cookie: entry.cookie })
+            (key, PolicyEntry { deny: entry.deny, view: entry.view, cookie: entry.cookie })
         })
         .collect();
     converge(&bench.datapath.policy(A).unwrap(), &entries).unwrap();

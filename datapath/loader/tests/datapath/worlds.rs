@@ -48,7 +48,7 @@ fn realize(
     let entries = policy.entries().map(|(key, entry)| {
         let cilia_policy::PolicyKey { identity, egress, proto, port, port_prefix } = key;
         let key = PolicyKey { identity, egress, proto, port, port_prefix };
-        (key, PolicyEntry { deny: entry.deny, cookie: entry.cookie })
+        (key, PolicyEntry { deny: entry.deny, view: entry.view, cookie: entry.cookie })
     });
     converge(&bench.datapath.policy(A).unwrap(), &entries.collect::<BTreeMap<_, _>>()).unwrap();
     let place = |net: IpNet| (net.addr(), net.prefix_len());
@@ -93,15 +93,22 @@ fn the_programs_do_what_the_definition_says() {
     let seed = number("CILIA_SEED").unwrap_or(1);
     let packets = number("CILIA_PACKETS").and_then(|n| usize::try_from(n).ok()).unwrap_or(PACKETS);
     println!("CILIA_SEED={seed} CILIA_PACKETS={packets}");
-    let bench = Bench::with(|config| config.sizes.policy = 16_384);
+    // What is outside is one world, or one of each family, as the node is told.
+    let benches = [false, true].map(|dual_stack| {
+        Bench::with(|config| {
+            config.ipv6 = dual_stack;
+            config.sizes.policy = 16_384;
+        })
+    });
     let (mut asked, mut passed, mut ordered, mut by_block) = (0, 0, 0, 0);
     for seed in seed.. {
         let rng = &mut SmallRng::seed_from_u64(seed);
         let world = World::new(rng);
+        let bench = &benches[usize::from(world.config.dual_stack)];
         let mut repository = world.repository();
         for mut case in world.cases(rng, &mut repository, 3) {
             let of = addresses(&case);
-            realize(&bench, &case.map, &repository, &of);
+            realize(bench, &case.map, &repository, &of);
             // Whom an address belongs to is one thing; and ICMP messages other than echoes are one
             // connection, the answer of which passes.
             case.packets.retain(|one| {
@@ -112,7 +119,7 @@ fn the_programs_do_what_the_definition_says() {
             });
             case.packets.shuffle(rng);
             for packet in case.packets.iter().take(PACKETS_AN_ENDPOINT) {
-                let got = sent(&bench, rng, packet);
+                let got = sent(bench, rng, packet);
                 assert!(
                     is_right(packet.want, got),
                     "CILIA_SEED={seed}: {}: {packet:?}: {got:?}; {:?}",

@@ -119,7 +119,7 @@ mod tests {
                     port: key.port,
                     port_prefix: key.port_prefix,
                 };
-                (key, PolicyEntry { deny: entry.deny, cookie: entry.cookie })
+                (key, PolicyEntry { deny: entry.deny, view: entry.view, cookie: entry.cookie })
             })
             .collect();
         let key = PolicyKey::port(4, false, 6, 80);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use cilia_crds::NumericIdentity;
 use cilia_kvstore::value::{IpIdentityPair, decode};
 use cilia_kvstore::{
-    Allocator, Client, Event, Health, Mirror, Options, SyncMetrics, Watchdog, keys,
+    Allocator, Client, Event, Fared, Health, Mirror, Options, SyncMetrics, Watchdog, keys,
 };
 use cilia_loader::RemoteEndpoint;
 use cilia_runtime::config::Config as Flags;
@@ -167,6 +167,11 @@ impl Kvstore {
             Mode::BothReadKubernetes => Some(Backend::BothReadKubernetes(allocator)),
             Mode::BothReadKvstore => Some(Backend::BothReadKvstore(allocator)),
         }
+    }
+
+    /// Tells how requests fare that its limits let through.
+    pub fn tell_of_limits(&self, tell: impl Fn(&Fared) + Send + Sync + 'static) {
+        self.client.tell_of_limits(tell);
     }
 
     /// Whether it can be relied on.

@@ -143,6 +143,10 @@ impl Agent {
         let space = settings.identities.space;
         settings.kvstore.wait_for_file().await;
         let kvstore = Kvstore::new(&settings.kvstore, space, &local, &workqueues, &metrics)?;
+        let counters = api::Counters::register(&metrics);
+        if let Some(kvstore) = &kvstore {
+            kvstore.tell_of_limits(counters.of_etcd());
+        }
         if let Some(backend) = kvstore.as_ref().and_then(Kvstore::backend) {
             identities.use_backend(backend);
             self.follow_identities(&identities);
@@ -221,7 +225,6 @@ impl Agent {
             clusters: clusters.clone(),
         }));
         let plugin = cni::Server::new(readiness.clone());
-        let counters = api::Counters::register(&metrics);
         let disconnecting =
             api::disconnect::router(&flags, endpoints.clone(), plugin.clone(), &counters);
         let parts = api::Parts {

@@ -1,5 +1,6 @@
 //! Writes etcd, and asks it: one rate for everything a process asks, and leases for what it owns.
 
+mod limits;
 mod read;
 
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use crate::metrics::SyncMetrics;
 use crate::options::Options;
 use crate::txn::{Outcomes, Txn, read_of};
 use crate::watch::Watch;
+
+pub use limits::Fared;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
@@ -72,6 +75,7 @@ pub(crate) struct Inner {
     options: Options,
     rate: Rate,
     inflight: Semaphore,
+    listener: limits::Listener,
     pub(crate) leases: Arc<Leases>,
     pub(crate) lock_leases: Arc<Leases>,
     /// Those in this process who want the same lock.
@@ -107,6 +111,7 @@ impl Client {
         Ok(Self(Arc::new(Inner {
             rate: Rate::new(qps, options.qps.max(qps)),
             inflight: Semaphore::new(options.max_inflight),
+            listener: limits::Listener::default(),
             leases: leases(*lease_ttl),
             lock_leases: leases(*lock_ttl),
             turns: Turns::default(),
@@ -131,7 +136,7 @@ impl Client {
         self.0.sync.completed(&scope(prefix), &self.0.cluster, "read", is);
     }
 
-    /// Everything has been listed: from now on the ordinary rate holds.
+    /// Everything has been listed, or is not this client's business: from now on the ordinary rate holds.
     pub fn bootstrapped(&self) {
         self.0.rate.set(self.0.options.qps, self.0.options.qps);
     }
@@ -170,6 +175,7 @@ impl Client {
         Q: prost::Message + Clone + 'static,
         R: Answer,
     {
+        let asked = Instant::now();
         self.0.rate.write().await;
         // The semaphore is never closed.
         let _permit = self.0.inflight.acquire().await.ok();
@@ -185,7 +191,9 @@ impl Client {
             ("action", operation.to_owned()),
             ("outcome", if answer.is_ok() { "success" } else { "error" }.to_owned()),
         ];
-        self.0.durations.get_or_create(&labels).observe(start.elapsed().as_secs_f64());
+        let took = start.elapsed();
+        self.0.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        self.fared(start - asked, took, answer.is_ok());
         answer
     }
 

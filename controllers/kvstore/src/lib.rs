@@ -29,7 +29,7 @@ pub mod value;
 mod watch;
 
 pub use allocator::Allocator;
-pub use client::{Client, Settings};
+pub use client::{Client, Fared, Settings};
 pub use error::Error;
 pub use lock::Lock;
 pub use messages::KeyValue;

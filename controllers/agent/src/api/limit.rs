@@ -3,6 +3,7 @@
 //! Limits follow how long answers take: where they are quicker than was estimated, more may come.
 
 mod counters;
+mod etcd;
 mod settings;
 
 use std::collections::VecDeque;
@@ -141,7 +142,7 @@ pub(super) async fn limited(
             (outcome, (StatusCode::TOO_MANY_REQUESTS, why).into_response())
         }
     };
-    gate.counters.processed(gate.call, outcome, answer.status().as_u16());
+    gate.counters.processed(gate.call, outcome, answer.status().as_u16().into());
     answer
 }
 

@@ -108,7 +108,7 @@ impl Counters {
     }
 
     /// A request has ended.
-    pub(super) fn processed(&self, call: &'static str, outcome: Outcome, code: u16) {
+    pub(super) fn processed(&self, call: &'static str, outcome: Outcome, code: i32) {
         let labels = [
             ("api_call", call.to_owned()),
             ("outcome", outcome.name().to_owned()),

@@ -4,17 +4,20 @@
 //! node. In mode `kvstore` the addresses of all other nodes are read here, too; in the others they
 //! come from Kubernetes, and the kvstore is only written.
 
+mod addresses;
 mod claims;
 mod publish;
+mod silence;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cilia_crds::NumericIdentity;
-use cilia_kvstore::value::{IpIdentityPair, decode};
+use cilia_kvstore::value::IpIdentityPair;
 use cilia_kvstore::{
-    Allocator, Client, Event, Fared, Health, Mirror, Options, SyncMetrics, Watchdog, keys,
+    Allocator, Client, Fared, Health, Mirror, Options, SyncMetrics, Watchdog, keys,
 };
 use cilia_loader::RemoteEndpoint;
 use cilia_runtime::config::Config as Flags;
@@ -122,6 +125,8 @@ pub struct Kvstore {
     nodes: Mirror,
     watchdog: Watchdog,
     listed: Arc<watch::Sender<bool>>,
+    /// What a former agent knew of pods' addresses, until everything is listed.
+    former: Arc<Mutex<Vec<(IpAddr, RemoteEndpoint)>>>,
 }
 
 impl Kvstore {
@@ -143,6 +148,7 @@ impl Kvstore {
             nodes: Mirror::new(client.clone(), "kvstore-nodes", NODE_RESYNC, workqueues),
             watchdog: Watchdog::new(client.clone(), settings.tolerated),
             listed: Arc::new(watch::Sender::new(!Self::feeds(settings))),
+            former: Arc::default(),
             settings: settings.clone(),
             client,
         }))
@@ -200,8 +206,7 @@ impl Kvstore {
             () = self.watchdog.run(stop.clone()) => {}
             () = self.publish(&endpoints, &nodes) => {}
             () = self.claims.run(&identities, &endpoints, &stop) => {}
-            () = self.follow_ips(feed) => {}
-            () = self.follow_node(&nodes) => {}
+            () = self.follow(&nodes, feed) => {}
         }
     }
 
@@ -250,62 +255,20 @@ impl Kvstore {
         }
     }
 
-    /// Tells the ipcache of every address, where it is to know, and repairs own ones.
-    async fn follow_ips(&self, feed: Option<mpsc::Sender<Vec<Fed>>>) {
-        let feed = feed.filter(|_| Self::feeds(&self.settings));
-        let prefix = keys::ips();
-        if feed.is_some() {
-            self.client.initially_read(&prefix, false);
+    /// Tells the ipcache of every address, where it is to know, and repairs own keys.
+    async fn follow(&self, nodes: &Nodes, feed: Option<mpsc::Sender<Vec<Fed>>>) {
+        if let Some(feed) = feed.filter(|_| Self::feeds(&self.settings)) {
+            return self.feed(nodes, feed).await;
         }
-        let mut watch = self.client.watch(&prefix);
-        while let Some(events) = watch.next().await {
-            let mut batch = Vec::new();
-            for event in &events {
-                self.ips.seen(event);
-                batch.extend(told(&prefix, event));
-            }
-            if let Some(feed) = &feed
-                && !batch.is_empty()
-                && feed.send(batch).await.is_err()
-            {
-                return;
-            }
-            if events.contains(&Event::Listed) {
-                self.client.bootstrapped();
-                self.listed.send_replace(true);
-                if feed.is_some() {
-                    self.client.initially_read(&prefix, true);
-                }
-            }
+        let own_node = async {
+            let local = nodes.wait_local().await;
+            let own = keys::node(&self.settings.cluster, &local.name);
+            self.nodes.repair(self.client.watch(&own)).await;
+        };
+        tokio::select! {
+            () = self.repair_ips() => {}
+            () = own_node => {}
         }
-    }
-
-    /// Repairs the own node.
-    async fn follow_node(&self, nodes: &Nodes) {
-        let local = nodes.wait_local().await;
-        let own = keys::node(&self.settings.cluster, &local.name);
-        self.nodes.repair(self.client.watch(&own)).await;
-    }
-}
-
-/// What an event means to the ipcache.
-fn told(prefix: &str, event: &Event) -> Option<Fed> {
-    let name_of = |key: &str| Some(format!("kvstore/{}", key.strip_prefix(prefix)?).into());
-    match event {
-        Event::Deleted(key) => Some(Fed::Gone(name_of(key)?)),
-        Event::Put(kv) => {
-            let key = std::str::from_utf8(&kv.key).ok()?;
-            let end = key.strip_prefix(prefix)?;
-            let pair: Result<IpIdentityPair, _> = decode(key, &kv.value);
-            match pair.and_then(|pair| Ok((pair.check(end, None)?, pair))) {
-                Ok((net, pair)) => Some(entry(name_of(key)?, net, &pair)),
-                Err(error) => {
-                    tracing::warn!(%error, "ignoring an address in the kvstore");
-                    None
-                }
-            }
-        }
-        Event::Listed | Event::Progress(_) => None,
     }
 }
 

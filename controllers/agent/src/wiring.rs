@@ -157,6 +157,9 @@ impl Agent {
         let (cache, bus, services) = (Cache::default(), Bus::default(), Services::default());
         let enforcer = self.enforce(&settings, &endpoints, base, &workqueues)?;
         let health = kvstore.as_ref().map(Kvstore::health);
+        if let Some(kvstore) = kvstore.as_ref().filter(|_| Kvstore::feeds(&settings.kvstore)) {
+            kvstore.remember(datapath.ipcache().entries().context("read the ipcache map")?);
+        }
         let (fed, clusters) = self.feed(
             &settings,
             kvstore,

@@ -19,7 +19,9 @@ use super::{Kvstore, Mode, Settings};
 use crate::endpoint::Endpoints;
 use crate::identity::{Identities, Management};
 use crate::ipcache::Fed;
-use crate::node::{LocalNode, Nodes};
+use crate::node::{LocalNode, NodeInfo, Nodes};
+
+const LONG: std::time::Duration = std::time::Duration::from_secs(30);
 
 fn settings(etcd: &Etcd, mode: &str) -> Settings {
     let args = [
@@ -147,4 +149,81 @@ async fn nodes_and_addresses_are_told_and_read() {
     tokio::time::timeout(std::time::Duration::from_secs(10), gone).await.expect("it is told");
     stop.cancel();
     running.await.unwrap();
+}
+
+/// An agent that is frozen for longer than its leases live, as another one sees it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_of_a_silent_node_stay_until_it_goes() {
+    let etcd = Etcd::start().await;
+    let (client, frozen) = (etcd.client(), etcd.client());
+    let address = |last: u8| IpAddr::from([10, 0, 2, last]);
+    let key = |last: u8| keys::ip(address(last).into());
+    let put = async |client: &Client, last: u8, host: [u8; 4]| {
+        let pair = IpIdentityPair::new(address(last).into(), 65_600, Some(host.into()));
+        client.put(&key(last), &cilia_kvstore::value::encode(&pair), true).await.expect("put");
+    };
+    let own = keys::node("east", "n2");
+    frozen.put(&own, b"{}", true).await.expect("put");
+    put(&frozen, 1, [172, 18, 0, 2]).await;
+    put(&frozen, 2, [172, 18, 0, 2]).await;
+    let nodes = Nodes::default();
+    nodes.set_local_for_test(local(1));
+    let n2 = NodeInfo {
+        name: "n2".into(),
+        addresses: vec![[172, 18, 0, 2].into()],
+        ..NodeInfo::default()
+    };
+    nodes.applied(n2);
+    let kvstore = kvstore(&etcd, "kvstore", 1);
+    let (feed, mut told) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    let api = cilia_runtime::testing::client_of(([127, 0, 0, 1], 1).into(), "nobody's");
+    let identities = Identities::new(api, space(), Management::Agent);
+    let running = kvstore.clone().run(
+        identities,
+        Endpoints::default(),
+        nodes.clone(),
+        Some(feed),
+        stop.clone(),
+    );
+    let running = tokio::spawn(running);
+    kvstore.wait_listed().await;
+
+    let lease = client.get(&own).await.expect("get").expect("a node").lease;
+    etcd.revoke(lease).await;
+    // Somebody else's address comes and goes after that: what is told of it is told later.
+    put(&client, 9, [192, 0, 2, 1]).await;
+    client.delete(&key(9)).await.expect("delete");
+    let name = |last: u8| -> Arc<str> { format!("kvstore/{}", address(last)).into() };
+    // What was told to be gone, until this is told.
+    let mut gone_until = async |end: &(dyn Fn(&Fed) -> bool + Sync)| {
+        let mut gone = Vec::new();
+        loop {
+            let words = tokio::time::timeout(LONG, told.recv()).await.expect("it is told");
+            for word in words.expect("the ipcache is fed") {
+                let ends = end(&word);
+                if let Fed::Gone(name) = word {
+                    gone.push(name);
+                }
+                if ends {
+                    return gone;
+                }
+            }
+        }
+    };
+    let is_gone = |last: u8| {
+        let name = name(last);
+        move |word: &Fed| *word == Fed::Gone(Arc::clone(&name))
+    };
+    assert_eq!(gone_until(&is_gone(9)).await, [name(9)], "n2 lives: Kubernetes has it");
+    // It thaws, and says where one of its pods is; then the node goes.
+    put(&client, 1, [172, 18, 0, 2]).await;
+    let there = |word: &Fed| matches!(word, Fed::Entry { name: said, .. } if *said == name(1));
+    assert_eq!(gone_until(&there).await, [] as [Arc<str>; 0]);
+    nodes.deleted("n2");
+    assert_eq!(gone_until(&is_gone(2)).await, [name(2)], "what is there stays");
+    client.delete(&key(1)).await.expect("delete");
+    assert_eq!(gone_until(&is_gone(1)).await, [name(1)]);
+    stop.cancel();
+    running.await.expect("no panic");
 }

@@ -3,7 +3,7 @@
 use cilia_maps::config::NodeConfig;
 use cilia_maps::endpoint::EndpointInfo;
 use cilia_maps::event::point;
-use cilia_maps::reason;
+use cilia_maps::{metrics, reason};
 
 use crate::scratch::Scratch;
 use crate::skb::{L3, Skb};
@@ -26,6 +26,8 @@ pub fn admit(
     s.dst_id = receiver.lxc_id.into();
     s.dst_label = receiver.sec_id;
     s.rev_nat_index = 0;
+    // A receiver's drop is one of what comes in, also in its sender's program.
+    s.direction = metrics::INGRESS;
     let status = conntrack::lookup(s, conntrack::INGRESS.into());
     if status == conntrack::REPLY || status == conntrack::RELATED {
         nat::reverse(skb, s)?;
@@ -36,6 +38,7 @@ pub fn admit(
             conntrack::create(s, conntrack::INGRESS)?;
         }
     }
+    s.direction = 0;
     events::trace(skb, s, config, point::TO_ENDPOINT, status);
     Ok(())
 }

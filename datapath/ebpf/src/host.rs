@@ -5,7 +5,7 @@
 
 use cilia_maps::config::NodeConfig;
 use cilia_maps::endpoint::EndpointInfo;
-use cilia_maps::{identity, reason};
+use cilia_maps::{identity, metrics, reason};
 
 use crate::parse::{ETH_IPV4, ETH_IPV6, UDP};
 use crate::scratch::Scratch;
@@ -56,7 +56,9 @@ fn judged(skb: Skb, s: &mut Scratch, how: u32, peer: u32) -> u32 {
     s.endpoint = config.host_endpoint as u16;
     s.rev_nat_index = 0;
     let direction = (how & EGRESS) as u8;
-    let own = if direction == policy::EGRESS { conntrack::EGRESS } else { conntrack::INGRESS };
+    let sends = direction == policy::EGRESS;
+    let own = if sends { conntrack::EGRESS } else { conntrack::INGRESS };
+    s.direction = if sends { metrics::EGRESS } else { metrics::INGRESS };
     let status = conntrack::lookup(s, own.into());
     let mut denied = 0;
     if status == conntrack::NEW || status == conntrack::ESTABLISHED {
@@ -74,6 +76,7 @@ fn judged(skb: Skb, s: &mut Scratch, how: u32, peer: u32) -> u32 {
     if denied == 0 {
         s.endpoint = endpoint;
         s.rev_nat_index = rev_nat_index;
+        s.direction = 0;
     }
     denied
 }

@@ -128,6 +128,8 @@ pub struct Scratch {
     pub loopback: u8,
     /// [`FROM_TUNNEL`] or [`INTO_TUNNEL`].
     pub tunnel: u8,
+    /// The direction that a drop counts in ([`cilia_maps::metrics`]), 0 for that of the program.
+    pub direction: u8,
     /// Reverse-NAT id of the service that was translated, network byte order.
     pub rev_nat_index: u16,
     /// The endpoint in whose name things happen now.
@@ -196,6 +198,7 @@ impl Scratch {
         self.icmp_code = 0;
         self.loopback = 0;
         self.tunnel = 0;
+        self.direction = 0;
         self.rev_nat_index = 0;
         self.endpoint = 0;
         self.dst_id = 0;

@@ -40,6 +40,7 @@ pub fn finish(skb: Skb, s: &mut Scratch, direction: u8, outcome: Outcome) -> i32
             code
         }
         Err(Drop(reason)) => {
+            let direction = if s.direction == 0 { direction } else { s.direction };
             count(s, reason, direction, skb.len());
             events::dropped(skb, s, u32::from(reason));
             TC_ACT_SHOT as i32

@@ -1,9 +1,11 @@
 //! The node's own policy: what it guards, what it leaves alone.
 
 use cilia_loader::maps::reason;
-use cilia_loader::{EndpointInfo, Hook, NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint};
+use cilia_loader::{
+    Direction, EndpointInfo, Hook, NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint,
+};
 
-use crate::bench::{A4, B4, Bench, ID_A, ID_B, PASS, REDIRECT, WORLD4, WORLD6, ip};
+use crate::bench::{A, A4, B, B4, Bench, ID_A, ID_B, PASS, REDIRECT, WORLD4, WORLD6, ip};
 use crate::cluster::Cluster;
 use crate::packet::{ICMPV6, Packet, TCP, UDP};
 use crate::traffic::{bind_udp, udp};
@@ -116,6 +118,36 @@ fn pods_here_and_the_node() {
     let forwarded = Packet { sport: 50_001, dport: 81, ..probe };
     assert_eq!(bench.forwarded(Hook::ToContainer, ETH0, &forwarded), Ok(PASS));
     assert_eq!(bench.verdict(&forwarded.reply()), Ok(PASS));
+}
+
+#[test]
+fn a_drop_counts_in_the_direction_of_who_drops() {
+    let bench = guarded();
+    for id in [A, B] {
+        for egress in [false, true] {
+            bench.datapath.policy(id).unwrap().remove(&PolicyKey::all(0, egress)).unwrap();
+        }
+    }
+    let counted = |direction: Direction| -> u64 {
+        let metrics = bench.datapath.metrics().unwrap();
+        let ours = metrics
+            .iter()
+            .filter(|(key, ..)| key.reason == reason::POLICY && key.direction == Some(direction));
+        ours.map(|(_, count, _)| count).sum()
+    };
+    let (to_pod, to_node) = (Packet::new(UDP, A4, B4), Packet::new(UDP, A4, NODE4));
+    let by_node = Packet::new(UDP, NODE4, B4);
+    let steps = [
+        ("the sender's policy", Hook::FromContainer, &to_pod, [1, 0]),
+        ("the receiver's, on the same node", Hook::FromContainer, &to_pod, [1, 1]),
+        ("the node's, asked by a pod", Hook::FromContainer, &to_node, [1, 2]),
+        ("the node's, as it sends to a pod", Hook::ToContainer, &by_node, [2, 2]),
+    ];
+    for (name, hook, packet, want) in steps {
+        assert_eq!(bench.forwarded(hook, 0, packet), Err(reason::POLICY), "{name}");
+        assert_eq!([counted(Direction::Egress), counted(Direction::Ingress)], want, "{name}");
+        bench.rule(A, PolicyKey::all(0, true), false);
+    }
 }
 
 #[test]

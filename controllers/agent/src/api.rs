@@ -5,6 +5,7 @@ mod access;
 mod bpf;
 mod cluster;
 mod collector;
+pub mod connect;
 mod debuginfo;
 pub mod disconnect;
 mod endpoint;
@@ -18,6 +19,7 @@ mod mount;
 mod node;
 mod policy;
 mod query;
+mod refusal;
 mod service;
 mod status;
 #[cfg(test)]
@@ -56,6 +58,7 @@ pub use access::allowed;
 pub use collector::Collector;
 pub use ipam::Loans;
 pub use limit::{Counters, check as check_limits};
+pub use refusal::shaped;
 
 const PATCH: MethodFilter = MethodFilter::PATCH;
 const PUT: MethodFilter = MethodFilter::PUT;
@@ -64,6 +67,8 @@ const DELETE: MethodFilter = MethodFilter::DELETE;
 
 /// Who may use the socket: its owner and its group.
 const MODE: u32 = 0o660;
+/// The socket's group, where there is one of this name.
+const GROUP: &str = "cilium";
 
 /// How long requests may take once the agent ends. Whoever listens to events never ends by itself.
 const GRACE: Duration = Duration::from_millis(500);
@@ -124,8 +129,6 @@ pub fn router(parts: Parts) -> Router {
         .operation("PatchConfig", PATCH, "/v1/config", policy::set_config)
         .get("GetEndpoint", "/v1/endpoint", endpoint::list)
         .get("GetEndpointID", "/v1/endpoint/{id}", endpoint::get)
-        .operation("PutEndpointID", PUT, "/v1/endpoint/{id}", because(absent::BY_PLUGIN))
-        .operation("PatchEndpointID", PATCH, "/v1/endpoint/{id}", because(absent::BY_PLUGIN))
         .get("GetEndpointIDConfig", "/v1/endpoint/{id}/config", policy::endpoint_config)
         .operation(
             "PatchEndpointIDConfig",
@@ -162,7 +165,7 @@ pub fn router(parts: Parts) -> Router {
         .get("GetMetrics", "/v1/metrics", metrics::get)
         .get("GetMetrics", "/v1/metrics/", metrics::get)
         .get("GetFqdnCache", "/v1/fqdn/cache", absent::no_names)
-        .get("GetFqdnCacheID", "/v1/fqdn/cache/{id}", absent::no_names)
+        .get("GetFqdnCacheID", "/v1/fqdn/cache/{id}", absent::no_names_of)
         .get("GetFqdnNames", "/v1/fqdn/names", absent::no_selectors)
         .get("GetLrp", "/v1/lrp", absent::no_redirects)
         .get("GetCgroupDumpMetadata", "/v1/cgroup-dump-metadata", absent::no_cgroups)
@@ -181,7 +184,7 @@ pub fn router(parts: Parts) -> Router {
         .get("GetDebuginfo", "/v1/debuginfo", debuginfo::get);
     operations
         .router()
-        .fallback(async |uri: Uri| not_found(format!("path {} was not found\n", uri.path())))
+        .fallback(async |uri: Uri| refusal::no_such_path(uri.path()))
         .layer(Extension(node::Clients::default()))
         .layer(Extension(monitor::Listeners::default()))
         .with_state(Arc::new(parts))
@@ -214,6 +217,12 @@ pub async fn serve(path: &Path, router: Router, stop: CancellationToken) -> Resu
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(failed)?;
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    if let Some(group) = group(&groups)
+        && let Err(error) = std::os::unix::fs::chown(path, None, Some(group))
+    {
+        tracing::warn!(%error, "the group {GROUP} can't be given the API's socket");
+    }
     let served =
         axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     let late = async {
@@ -224,6 +233,12 @@ pub async fn serve(path: &Path, router: Router, stop: CancellationToken) -> Resu
         served = served.into_future() => served.map_err(failed),
         () = late => Ok(()),
     }
+}
+
+/// The number of the socket's group in the lines of group(5), if there is such a group.
+fn group(lines: &str) -> Option<u32> {
+    let mut groups = lines.lines().map(|line| line.split(':'));
+    groups.find_map(|mut group| (group.next()? == GROUP).then(|| group.nth(1)?.parse().ok())?)
 }
 
 /// An answer that something isn't there.

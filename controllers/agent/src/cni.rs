@@ -112,6 +112,15 @@ impl Server {
         Some(lifecycle.detach(&endpoint.container_id, &endpoint.ifname).await)
     }
 
+    /// Makes an endpoint of a device that is there already; nothing while the agent starts.
+    pub async fn adopt(
+        &self,
+        request: endpoint::Request,
+    ) -> Option<Result<Arc<endpoint::LocalEndpoint>, endpoint::Error>> {
+        let lifecycle = self.lifecycle().ok()?;
+        Some(lifecycle.attach(request).await.map(|attached| attached.endpoint))
+    }
+
     fn lifecycle(&self) -> Result<&Lifecycle, Refusal> {
         self.0.lifecycle.get().ok_or_else(|| Refusal {
             code: TRY_AGAIN,

@@ -16,7 +16,7 @@ mod salvage;
 mod state_files;
 mod status;
 #[cfg(test)]
-mod test_agent;
+pub(crate) mod test_agent;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -27,7 +27,7 @@ use cilia_crds::ciliumendpoint::networking::NamedPort as PublishedPort;
 use cilia_crds::{Labels, NumericIdentity};
 use serde::{Deserialize, Serialize};
 
-pub use attach::Request;
+pub use attach::{Request, Wired};
 pub use cilia_crds::ciliumendpoint::EndpointState;
 pub use error::Error;
 pub use lifecycle::{Config, Lifecycle, Parts};

@@ -256,6 +256,20 @@ impl Ipam {
         Ok(())
     }
 
+    /// Gives `to` an address that `from` has, without anybody else having it in between.
+    pub fn pass(&self, address: IpAddr, from: &str, to: &str) -> Result<(), AddressError> {
+        let mut source = self.source();
+        let addresses = source.addresses_mut();
+        match addresses.owner(address) {
+            Some(owner) if owner == from => {
+                addresses.release(address, from);
+                addresses.claim(address, to)
+            }
+            Some(owner) => Err(AddressError::Taken { address, owner: owner.to_owned() }),
+            None => Err(AddressError::NotUsable(address)),
+        }
+    }
+
     /// Takes one address back from `owner`; whether it was theirs.
     pub fn release_one(&self, address: IpAddr, owner: &str) -> bool {
         let released = self.source().addresses_mut().release(address, owner);

@@ -230,6 +230,13 @@ impl Agent {
         let plugin = cni::Server::new(readiness.clone());
         let disconnecting =
             api::disconnect::router(&flags, endpoints.clone(), plugin.clone(), &counters);
+        let connecting = api::connect::router(
+            &flags,
+            endpoints.clone(),
+            plugin.clone(),
+            loans.clone(),
+            &counters,
+        );
         let parts = api::Parts {
             config: flags,
             readiness: readiness.clone(),
@@ -248,7 +255,8 @@ impl Agent {
             loans,
             counters,
         };
-        let router = api::router(parts).merge(disconnecting).merge(plugin.router());
+        let operations = api::router(parts).merge(disconnecting).merge(connecting);
+        let router = api::shaped(operations).merge(plugin.router());
         let (socket, served) = (settings.socket.clone(), stop.clone());
         self.tasks.spawn(async move {
             let served = api::serve(&socket, router, served).await;

@@ -8,8 +8,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
+use super::endpoint::Found;
+
 /// No names are resolved for policies: there is no DNS proxy.
 pub(super) async fn no_names() -> Json<Value> {
+    Json(json!([]))
+}
+
+/// Nor for one endpoint, which has to be there.
+pub(super) async fn no_names_of(_: Found) -> Json<Value> {
     Json(json!([]))
 }
 
@@ -37,10 +44,7 @@ pub(super) async fn bgp() -> Response {
     (StatusCode::NOT_IMPLEMENTED, "BGP Control Plane is disabled\n").into_response()
 }
 
-/// Why endpoints are not made or changed through this API.
-pub(super) const BY_PLUGIN: &str = "endpoints are made by the CNI plugin, with an API of its own, and are what \
-                                    their pods are: change the pod";
-/// Why their labels are not changed.
+/// Why endpoints' labels are not changed.
 pub(super) const BY_PODS: &str =
     "an endpoint's labels are those of its pod and namespace: kubectl label changes them";
 /// Why policies are not written through this API.

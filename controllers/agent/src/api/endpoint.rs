@@ -20,7 +20,7 @@ pub(super) use detail::{get_labels, healthz, log};
 pub(super) use found::Found;
 pub(super) use id::Id;
 
-use super::query::{Pairs, bad_request, words};
+use super::query::{Pairs, bad_request, with_source, words};
 use super::{Parts, identity, not_found};
 use crate::endpoint::LocalEndpoint;
 use crate::policy::EndpointView;
@@ -78,9 +78,6 @@ fn wanted_labels(query: &Pairs, body: &Bytes) -> Result<Vec<String>, String> {
             .map_err(|error| format!("the body is no list of labels: {error}"))?;
         wanted.extend(words(&labels.join(","))?);
     }
-    let with_source = |label: String| {
-        if label.contains(':') { label } else { format!("k8s:{label}") }
-    };
     Ok(wanted.into_iter().map(with_source).collect())
 }
 
@@ -131,7 +128,7 @@ fn realized(policy: Option<&EndpointView>) -> Value {
 }
 
 /// An endpoint, with what is in place for it.
-fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>) -> Value {
+pub(super) fn show(endpoint: &LocalEndpoint, policy: Option<&EndpointView>) -> Value {
     let names: Vec<Value> = endpoint
         .named_ports
         .iter()

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::endpoint::labels;
-use super::query::{Pairs, bad_request, words};
+use super::query::{Pairs, bad_request, with_source, words};
 use super::{Parts, not_found};
 
 pub(super) async fn list(State(parts): State<Arc<Parts>>, Query(query): Query<Pairs>) -> Response {
     let mut wanted = Vec::new();
     for (name, value) in &query {
         match (name.as_str(), words(value)) {
-            ("labels", Ok(labels)) => wanted.extend(labels),
+            ("labels", Ok(labels)) => wanted.extend(labels.into_iter().map(with_source)),
             ("labels", Err(why)) => return bad_request(why),
             (other, _) => return bad_request(format!("{other:?} is not asked of identities")),
         }
@@ -81,21 +81,38 @@ pub(super) fn show(id: NumericIdentity, set: &Labels) -> Value {
     json!({"id": id.0, "labels": labels, "labelsSHA256": sum})
 }
 
-/// Addresses with their identities; all, or those in a prefix.
+/// Addresses with their identities; all, or those in a prefix, or of identities with all of these labels.
 pub(super) async fn addresses(
     State(parts): State<Arc<Parts>>,
     Query(query): Query<Pairs>,
 ) -> Response {
-    let mut within = None;
+    let (mut within, mut wanted) = (None, Vec::new());
     for (name, value) in &query {
         let net = value.parse::<IpNet>().ok();
         let net = net.or_else(|| value.parse::<IpAddr>().ok().map(IpNet::from));
         match (name.as_str(), net) {
             ("cidr", Some(net)) => within = Some(net),
-            _ => return bad_request(format!("{name}={value}: only cidr=PREFIX may be asked for")),
+            ("cidr", None) => return bad_request(format!("cidr: {value:?} is no prefix")),
+            ("labels", _) => match words(value) {
+                Ok(labels) => wanted.extend(labels.into_iter().map(with_source)),
+                Err(why) => return bad_request(why),
+            },
+            (other, _) => return bad_request(format!("{other:?} is not asked of addresses")),
         }
     }
     let mut entries = parts.ipcache.entries();
+    if !wanted.is_empty() {
+        let has = |set: &Labels| {
+            let of = labels(set);
+            wanted.iter().all(|label| of.contains(label))
+        };
+        let mut known = known(&parts);
+        known.retain(|_, set| has(set));
+        entries.retain(|(_, value, _)| known.contains_key(&NumericIdentity(value.identity)));
+        if entries.is_empty() {
+            return not_found("no address has an identity with all of these labels".into());
+        }
+    }
     if let Some(within) = within {
         entries.retain(|((address, length), ..)| {
             *length >= within.prefix_len() && within.contains(address)

@@ -117,16 +117,25 @@ pub(super) async fn endpoint_config(
 
 /// What options are to be.
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Wanted {
     #[serde(default)]
     options: Map<String, Value>,
+    #[serde(default)]
+    policy_enforcement: Option<String>,
 }
 
 impl Wanted {
     /// Whether policy is to be recorded only, if anything is wanted; or what is wrong.
-    fn read(body: &[u8]) -> Result<Option<bool>, String> {
+    fn read(body: &[u8], enforcement: &str) -> Result<Option<bool>, String> {
         let wanted: Self =
             serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?;
+        if wanted.policy_enforcement.is_some_and(|wanted| wanted != enforcement) {
+            return Err(format!(
+                "policy-enforcement: it is {enforcement:?} for as long as the agent runs; set enable-policy in the \
+                 ConfigMap cilium-config and restart the agents"
+            ));
+        }
         let mut audit = None;
         for (option, value) in &wanted.options {
             if option != AUDIT {
@@ -156,7 +165,8 @@ pub(super) async fn set_endpoint_config(
 
 /// The options of the agent that can be changed while it runs; a restart forgets the change.
 pub(super) fn options(parts: &Parts) -> Value {
-    json!({AUDIT: said(parts.datapath.policy_audit())})
+    let options = json!({AUDIT: said(parts.datapath.policy_audit())});
+    json!({"options": options, "policy-enforcement": parts.config.string("enable-policy")})
 }
 
 pub(super) async fn set_config(State(parts): State<Arc<Parts>>, body: Bytes) -> Response {
@@ -164,7 +174,7 @@ pub(super) async fn set_config(State(parts): State<Arc<Parts>>, body: Bytes) -> 
 }
 
 async fn set_audit(parts: &Parts, whose: Option<u16>, body: &[u8]) -> Response {
-    let audit = match Wanted::read(body) {
+    let audit = match Wanted::read(body, parts.config.string("enable-policy")) {
         Ok(Some(audit)) => audit,
         Ok(None) => return StatusCode::OK.into_response(),
         Err(fault) => return (StatusCode::BAD_REQUEST, fault).into_response(),

@@ -23,6 +23,11 @@ pub(super) fn words(value: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
+/// A label with its source; one without is Kubernetes'.
+pub(super) fn with_source(label: String) -> String {
+    if label.contains(':') { label } else { format!("k8s:{label}") }
+}
+
 /// The numbers of a list.
 pub(super) fn numbers<N: std::str::FromStr>(name: &str, value: &str) -> Result<Vec<N>, String> {
     let number = |word: &String| word.parse().map_err(|_| format!("{name}: {word:?} is no number"));

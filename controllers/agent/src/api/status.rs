@@ -282,13 +282,13 @@ pub(super) async fn config(State(parts): State<Arc<Parts>>) -> Json<Value> {
     let local = parts.nodes.local();
     let routers = local.iter().flat_map(|node| &node.routers).map(ToString::to_string);
     Json(json!({
-        "spec": {"options": policy::options(&parts)},
+        "spec": policy::options(&parts),
         "status": {
             "daemonVersion": version(),
             "nodeName": local.as_ref().map(|node| node.name.clone()),
             "routers": routers.collect::<Vec<String>>(),
             "datapathMode": "veth",
-            "realized": {"options": policy::options(&parts)},
+            "realized": policy::options(&parts),
             "immutable": {},
             "kvstoreConfiguration": {
                 "type": parts.config.string("kvstore"),

@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::{Counters, Loans, Parts, router, serve};
+use super::{Counters, Loans, Parts, router, serve, shaped};
 use crate::device::testing::BpfFs;
 use crate::endpoint::testing::{endpoint, registry};
 use crate::endpoint::{EndpointState, LocalEndpoint};
@@ -90,25 +90,25 @@ async fn answers_have_cilium_s_codes_and_shapes() {
     );
     let remote = RemoteEndpoint { identity: 9, ..RemoteEndpoint::default() };
     parts.datapath.ipcache().upsert(&("10.0.0.9".parse().unwrap(), 32), &remote).unwrap();
-    let router = router(parts.clone());
+    let router = shaped(router(parts.clone()));
     let cases = [
         (Method::GET, "/v1/healthz?brief=maybe", 400, "neither true nor false"),
         (Method::GET, "/v1/healthz?require-k8s-connectivity=false", 200, r#""state":"Ok""#),
         (Method::GET, "/v1/healthz?brief=true", 200, r#""msg":"ipcache: starting""#),
         (Method::GET, "/v1/config", 200, "daemonConfigurationMap"),
+        (Method::GET, "/v1/config", 200, r#""policy-enforcement":"default""#),
         (Method::PATCH, "/v1/config", 400, "the body"),
         (Method::GET, "/v1/endpoint?labels=app=web", 200, r#""id":7"#),
-        (Method::GET, "/v1/endpoint?labels=k8s:app=db", 404, "no endpoint of this node"),
+        (Method::GET, "/v1/endpoint?labels=k8s:app=db", 404, ""),
         (Method::GET, "/v1/endpoint?colour=red", 400, "colour"),
         (Method::GET, "/v1/endpoint/7", 200, r#""state":"ready""#),
         (Method::GET, "/v1/endpoint/pod-name:default%2Fweb", 200, r#""id":7"#),
-        (Method::GET, "/v1/endpoint/8", 404, "no endpoint 8"),
+        (Method::GET, "/v1/endpoint/8", 404, ""),
         (Method::GET, "/v1/endpoint/70000", 400, "65535"),
         (Method::GET, "/v1/endpoint/moon:7", 400, "moon"),
-        (Method::PUT, "/v1/endpoint/7", 501, "made by the CNI plugin"),
         (Method::PATCH, "/v1/endpoint/7/labels", 501, "kubectl label"),
         (Method::GET, "/v1/endpoint/7/log", 200, r#""state":"regenerating""#),
-        (Method::GET, "/v1/endpoint/8/log", 404, "no endpoint 8"),
+        (Method::GET, "/v1/endpoint/8/log", 404, ""),
         (Method::GET, "/v1/endpoint/7/healthz", 200, r#""connected":true"#),
         (Method::POST, "/v1/ipam?family=ipv4&owner=me", 201, r#""host-addressing":{"#),
         (Method::POST, "/v1/ipam?family=ipx", 400, "neither ipv4 nor ipv6"),
@@ -118,7 +118,7 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::POST, "/v1/ipam/10.9.0.1", 500, "10.9.0.1"),
         (Method::POST, "/v1/ipam/ten", 400, "not an address"),
         (Method::DELETE, "/v1/ipam/10.0.1.77", 200, ""),
-        (Method::DELETE, "/v1/ipam/10.0.1.77", 404, "given to nobody"),
+        (Method::DELETE, "/v1/ipam/10.0.1.77", 404, ""),
         (Method::DELETE, "/v1/ipam/10.0.1.1", 500, "in use by router"),
         (Method::PUT, "/v1/policy", 501, "kubectl apply"),
         (Method::GET, "/v1/prefilter", 501, "no program runs at XDP"),
@@ -139,14 +139,16 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::GET, "/v1/endpoint/x/labels", 400, "number of an endpoint"),
         (Method::GET, "/v1/identity", 200, "reserved:host"),
         (Method::GET, "/v1/identity?labels=reserved:world", 200, r#""id":2,"#),
-        (Method::GET, "/v1/identity?labels=k8s:none", 404, "no identity"),
+        (Method::GET, "/v1/identity?labels=k8s:none", 404, ""),
         (Method::GET, "/v1/identity/1", 200, r#""labelsSHA256":""#),
-        (Method::GET, "/v1/identity/4711", 404, "no identity 4711"),
+        (Method::GET, "/v1/identity/4711", 404, ""),
         (Method::GET, "/v1/identity/web", 400, "web"),
         (Method::GET, "/v1/identity/endpoints", 200, r#""refCount":1"#),
         (Method::GET, "/v1/ip", 200, "[]"),
-        (Method::GET, "/v1/ip?cidr=10.0.0.0/8", 404, "no address"),
+        (Method::GET, "/v1/ip?cidr=10.0.0.0/8", 404, ""),
         (Method::GET, "/v1/ip?cidr=ten", 400, "cidr"),
+        (Method::GET, "/v1/ip?labels=app=none", 404, ""),
+        (Method::GET, "/v1/ip?moon=1", 400, "moon"),
         (Method::GET, "/v1/cluster/nodes", 200, r#""client-id":0"#),
         (Method::GET, "/v1/cluster/nodes?client-id=x", 400, "client-id"),
         (Method::GET, "/v1/node/ids", 200, "[]"),
@@ -154,21 +156,26 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::GET, "/v1/service", 200, "[]"),
         (Method::GET, "/v1/map", 200, r#""name":"cilium_ipcache_v2""#),
         (Method::GET, "/v1/map/cilium_ipcache_v2", 200, r#""key":"10.0.0.9/32""#),
-        (Method::GET, "/v1/map/cilium_none", 404, "no map cilium_none"),
-        (Method::GET, "/v1/map/cilium_none/events", 404, "no map cilium_none"),
-        (Method::GET, "/v1/map/..%2F..%2Fetc", 404, "no map"),
+        (Method::GET, "/v1/map/cilium_none", 404, ""),
+        (Method::GET, "/v1/map/cilium_none/events", 404, ""),
+        (Method::GET, "/v1/map/..%2F..%2Fetc", 404, ""),
         (Method::GET, "/v1/monitor?type=moon", 400, "moon"),
         (Method::GET, "/v1/monitor?port=99999", 400, "99999"),
         (Method::GET, "/v1/fqdn/cache", 200, "[]"),
+        (Method::GET, "/v1/fqdn/cache/7", 200, "[]"),
+        (Method::GET, "/v1/fqdn/cache/8", 404, ""),
+        (Method::GET, "/v1/fqdn/cache/x", 400, "number of an endpoint"),
         (Method::GET, "/v1/bgp/peers", 501, "BGP Control Plane is disabled"),
         (Method::GET, "/v1/nothing", 404, "path /v1/nothing was not found"),
         (Method::GET, "/v2/healthz", 404, "was not found"),
-        (Method::DELETE, "/v1/healthz", 405, ""),
+        (Method::DELETE, "/v1/healthz", 405, "DELETE is not allowed, but [GET] are"),
     ];
     for (method, path, status, text) in cases {
         let got = ask(&router, method.clone(), path).await;
         assert_eq!(got.0, status, "{method} {path}: {}", got.1);
         assert!(got.1.contains(text), "{method} {path} lacks {text}: {}", got.1);
+        let silent = status == 404 && text.is_empty();
+        assert_eq!(silent, status >= 400 && got.1.is_empty(), "{method} {path}: {}", got.1);
     }
     let log = json_of(&ask(&router, Method::GET, "/v1/endpoint/7/log").await.1);
     assert_eq!((&log[0]["state"], &log[1]["state"]), (&json!("ready"), &json!("regenerating")));
@@ -180,6 +187,13 @@ async fn answers_have_cilium_s_codes_and_shapes() {
     assert_eq!(status["bpf-maps"]["maps"][0]["name"], "cilium_lxc", "{}", status["bpf-maps"]);
     let endless = format!("/v1/endpoint/{}", "1".repeat(8000));
     assert_eq!(ask(&router, Method::GET, &endless).await.0, 400);
+}
+
+#[test]
+fn the_socket_s_group_is_found_by_name() {
+    let lines = "root:x:0:\nciliums:x:9:\ncilium:x:1234:me,you\n";
+    assert_eq!(super::group(lines), Some(1234));
+    assert_eq!(super::group("root:x:0:\ncilium:x\ncilium\n"), None);
 }
 
 #[tokio::test]

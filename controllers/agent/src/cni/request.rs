@@ -61,7 +61,7 @@ impl Request {
             }
         }
         let Self { container_id, netns, ifname, .. } = self;
-        Ok(endpoint::Request { container_id, netns, ifname, pod, pod_uid, mtu })
+        Ok(endpoint::Request { container_id, netns, ifname, pod, pod_uid, mtu, wired: None })
     }
 
     /// The addresses that the ADD gave, as the runtime remembers them.

@@ -5,6 +5,7 @@
 //! don't wait for each other.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,19 @@ pub struct Request {
     pub pod_uid: Option<String>,
     /// An MTU other than the node's.
     pub mtu: Option<u32>,
+    /// The device, if whoever asks has made it.
+    pub wired: Option<Wired>,
+}
+
+/// A device that somebody else has made and set up inside of the pod, with its addresses.
+#[derive(Debug, Clone)]
+pub struct Wired {
+    /// The number of the node's end; 0 if it was not said.
+    pub ifindex: u32,
+    /// The pod's link-layer address.
+    pub mac: Mac,
+    /// Its addresses, one of a family, each with whom it is lent to, if it is.
+    pub addresses: Vec<(IpAddr, Option<String>)>,
 }
 
 /// A connected pod.
@@ -75,6 +89,10 @@ impl Lifecycle {
             .local()
             .ok_or_else(|| Error::NotReady("it does not know its own node yet".to_owned()))?;
         if let Some(endpoint) = parts.endpoints.of_attachment(&attachment) {
+            if request.wired.is_some() {
+                let fault = format!("endpoint {} has it", endpoint.id);
+                return Err(Error::Attached { attachment, fault });
+            }
             return self.again(endpoint, &request, &node).await;
         }
         let facts = match &request.pod {
@@ -140,11 +158,17 @@ impl Lifecycle {
         node: &LocalNode,
     ) -> Result<pod::Attachment, Error> {
         let parts = &self.0.parts;
-        let netns = Netns::open(Path::new(&request.netns))?;
-        let wanted = self.wanted(endpoint, facts).await?;
-        let pod = if facts.is_some() { endpoint.key().to_string() } else { endpoint.owner() };
-        let pair = parts.ipam.allocate_out_of(&wanted, &endpoint.owner(), &pod).await?;
-        (endpoint.ipv4, endpoint.ipv6) = (pair.ipv4, pair.ipv6);
+        if let Some(wired) = &request.wired {
+            self.claim(endpoint, wired)?;
+        } else {
+            // Before anything is taken.
+            Netns::open(Path::new(&request.netns))?;
+            let wanted = self.wanted(endpoint, facts).await?;
+            let owner = endpoint.owner();
+            let pod = if facts.is_some() { endpoint.key().to_string() } else { owner.clone() };
+            let pair = parts.ipam.allocate_out_of(&wanted, &owner, &pod).await?;
+            (endpoint.ipv4, endpoint.ipv6) = (pair.ipv4, pair.ipv6);
+        }
         let device = self.device(endpoint, node, request.mtu);
         let pod = endpoint.key().to_string();
         let identified = async {
@@ -152,7 +176,7 @@ impl Lifecycle {
             let number = parts.identities.allocate(&labels).await?;
             Ok::<_, Error>((labels, number))
         };
-        let connected = pod::attach(&parts.netlink, &parts.sysctl, &netns, &device);
+        let connected = self.connect(request, &device);
         let (connected, identified) =
             tokio::join!(connected, in_time("identify", &pod, IDENTIFY, identified));
         let connected = connected?;
@@ -168,6 +192,47 @@ impl Lifecycle {
         realized.and(attached)?;
         parts.map.put(endpoint)?;
         Ok(device)
+    }
+
+    /// Gives an endpoint the addresses that its device has.
+    fn claim(&self, endpoint: &mut LocalEndpoint, wired: &Wired) -> Result<(), Error> {
+        let (ipam, owner) = (&self.0.parts.ipam, endpoint.owner());
+        for (address, lent) in &wired.addresses {
+            match lent {
+                Some(borrower) => ipam.pass(*address, borrower, &owner)?,
+                None => ipam.claim(*address, &owner)?,
+            }
+            match address {
+                IpAddr::V4(address) => endpoint.ipv4 = Some(*address),
+                IpAddr::V6(address) => endpoint.ipv6 = Some(*address),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the device, or takes the one that is there.
+    async fn connect(
+        &self,
+        request: &Request,
+        device: &pod::Attachment,
+    ) -> Result<pod::Attached, Error> {
+        let parts = &self.0.parts;
+        let Some(wired) = &request.wired else {
+            let netns = Netns::open(Path::new(&request.netns))?;
+            return Ok(pod::attach(&parts.netlink, &parts.sysctl, &netns, device).await?);
+        };
+        let wrong = |field, reason| Err(Error::Request { field, reason });
+        let name = &device.host_device;
+        let Some(link) = parts.netlink.link(name).await? else {
+            return wrong("interface-name", format!("there is no device {name} on this node"));
+        };
+        if ![0, link.index].contains(&wired.ifindex) {
+            return wrong("interface-index", format!("{name} has number {}", link.index));
+        }
+        let device = pod::Attachment { mtu: link.mtu, ..device.clone() };
+        let ifindex =
+            pod::configure_node_end(&parts.netlink, &parts.sysctl, &device, wired.mac).await?;
+        Ok(pod::Attached { ifindex, mac: wired.mac, node_mac: link.mac })
     }
 
     /// Out of which pool an endpoint gets an address of each family.

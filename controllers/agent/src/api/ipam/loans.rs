@@ -107,6 +107,22 @@ impl Loans {
         self.0.ipam.owner(address)
     }
 
+    /// The name under which the IPAM knows who borrowed an address, if it is lent.
+    pub(in super::super) fn borrower(&self, address: IpAddr) -> Option<String> {
+        self.lent().get(&address).map(|loan| loan.name.clone())
+    }
+
+    /// Forgets loans of addresses that somebody else has by now.
+    pub(in super::super) fn passed(&self, addresses: &[IpAddr]) {
+        let mut lent = self.lent();
+        for address in addresses {
+            let holder = self.0.ipam.owner(*address);
+            if lent.get(address).is_some_and(|loan| holder.as_deref() != Some(loan.name.as_str())) {
+                lent.remove(address);
+            }
+        }
+    }
+
     /// What is lent, and to whom.
     pub(in super::super) fn list(&self) -> Vec<(IpAddr, String)> {
         self.lent().iter().map(|(address, loan)| (*address, loan.owner.clone())).collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cilia_runtime::config::{Config, Error, duration};
 
 const FLAG: &str = "api-rate-limit";
-/// The call that nothing here makes: the plugin's way of making endpoints is not limited.
+/// The call that the plugin does not make: its way of making endpoints is not limited.
 const CREATE: &str = "endpoint-create";
 
 /// What limits a call.
@@ -126,7 +126,7 @@ pub fn check(config: &Config) -> Result<(), Error> {
     // What can't be read was an error already.
     if calls(config.string(FLAG)).is_ok_and(|calls| calls.contains_key(CREATE)) {
         tracing::warn!(
-            "{FLAG}: {CREATE} has no effect: endpoints are made by the CNI plugin, whose requests are not limited"
+            "{FLAG}: {CREATE} limits who makes endpoints by this API: the CNI plugin's requests are not limited"
         );
     }
     Ok(())

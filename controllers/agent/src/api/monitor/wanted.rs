@@ -1,9 +1,11 @@
 //! Decides which events a listener wants.
 
+use std::sync::Arc;
+
 use cilia_loader::{Direction, Event as Datapath};
 
 use super::super::query::{Pairs, flag, numbers, words};
-use crate::endpoint::Endpoints;
+use crate::endpoint::{Endpoints, LocalEndpoint};
 use crate::events::Event;
 
 /// Which events are wanted. Empty lists want all.
@@ -36,6 +38,9 @@ enum Verdict {
 const TYPES: [&str; 8] =
     ["agent", "capture", "debug", "drop", "l7", "policy-verdict", "trace", "trace-sock"];
 
+/// The protocols that have ports: TCP, UDP, SCTP.
+const PORTED: [u8; 3] = [6, 17, 132];
+
 /// What a filter looks at.
 struct Facts {
     kind: &'static str,
@@ -43,6 +48,8 @@ struct Facts {
     to: u32,
     identities: [u32; 2],
     verdict: Verdict,
+    /// The port that policy was asked about, where the packet does not say it.
+    port: Option<u16>,
 }
 
 impl Wanted {
@@ -96,8 +103,10 @@ impl Wanted {
             && either(&self.from, [facts.from; 2])
             && either(&self.to, [facts.to; 2])
             && either(&self.related, [facts.from, facts.to])
-            && either(&self.identities, facts.identities)
+            && (either(&self.identities, facts.identities)
+                || [facts.from, facts.to].iter().any(|end| self.has_identity(*end, endpoints)))
             && (self.ports.is_empty()
+                || facts.port.is_some_and(port)
                 || event.summary.as_ref().is_some_and(|packet| {
                     port(packet.source_port) || port(packet.destination_port)
                 }))
@@ -106,15 +115,24 @@ impl Wanted {
                 || self.is_pod(facts.to, endpoints))
     }
 
+    /// Whether an endpoint has one of the identities: events tell the other side's, not always its own.
+    fn has_identity(&self, endpoint: u32, endpoints: &Endpoints) -> bool {
+        let of = find(endpoint, endpoints).and_then(|endpoint| endpoint.identity);
+        of.is_some_and(|identity| self.identities.contains(&identity.0))
+    }
+
     fn is_pod(&self, endpoint: u32, endpoints: &Endpoints) -> bool {
-        let found = u16::try_from(endpoint).ok().and_then(|id| endpoints.get(id));
-        found.is_some_and(|endpoint| {
+        find(endpoint, endpoints).is_some_and(|endpoint| {
             self.pods.iter().any(|pod| match pod.split_once('/') {
                 Some((namespace, name)) => namespace == endpoint.namespace && name == endpoint.pod,
                 None => *pod == endpoint.pod,
             })
         })
     }
+}
+
+fn find(endpoint: u32, endpoints: &Endpoints) -> Option<Arc<LocalEndpoint>> {
+    u16::try_from(endpoint).ok().and_then(|id| endpoints.get(id))
 }
 
 fn facts(event: &Event) -> Facts {
@@ -125,6 +143,7 @@ fn facts(event: &Event) -> Facts {
             to: drop.destination_endpoint,
             identities: [drop.source_identity, drop.destination_identity],
             verdict: Verdict::Dropped,
+            port: None,
         },
         Datapath::Trace(trace) => Facts {
             kind: "trace",
@@ -132,6 +151,7 @@ fn facts(event: &Event) -> Facts {
             to: trace.destination_endpoint.into(),
             identities: [trace.source_identity, trace.destination_identity],
             verdict: Verdict::Forwarded,
+            port: None,
         },
         Datapath::Verdict(verdict) => {
             let endpoint = u32::from(verdict.packet.endpoint);
@@ -146,6 +166,7 @@ fn facts(event: &Event) -> Facts {
                     (Some(_), false) => Verdict::Dropped,
                     (None, false) => Verdict::Forwarded,
                 },
+                port: PORTED.contains(&verdict.proto).then_some(verdict.port),
             }
         }
     }
@@ -155,11 +176,12 @@ fn facts(event: &Event) -> Facts {
 mod tests {
     use std::time::SystemTime;
 
-    use cilia_loader::Event as Datapath;
-    use cilia_loader::event::{DropEvent, Packet};
+    use cilia_loader::event::{DropEvent, Matched, Packet, VerdictEvent};
+    use cilia_loader::{Direction, Event as Datapath};
 
     use super::{Pairs, Verdict, Wanted};
     use crate::endpoint::Endpoints;
+    use crate::endpoint::testing::{endpoint, registry};
     use crate::events::{Event, Summary};
 
     fn query(text: &str) -> Pairs {
@@ -233,6 +255,41 @@ mod tests {
         for (text, want) in cases {
             let wanted = Wanted::parse(&query(text)).expect(text);
             assert_eq!(wanted.wants(&event, &Endpoints::default()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn verdicts_are_found_by_both_sides() {
+        let packet = Packet { endpoint: 7, hash: 0, length: 60, ipv6: false, bytes: Vec::new() };
+        let verdict = VerdictEvent {
+            packet,
+            remote_identity: 4711,
+            denied: None,
+            direction: Direction::Ingress,
+            port: 80,
+            proto: 6,
+            matched: Matched::Identity,
+            audited: false,
+            cookie: 0,
+        };
+        let event =
+            Event { time: SystemTime::now(), what: Datapath::Verdict(verdict), summary: None };
+        let endpoints = registry(vec![endpoint(7, "c1", "web")]);
+        let cases = [
+            ("identity=4711", true),
+            ("identity=1234", true),
+            ("identity=99", false),
+            ("pod=default/web", true),
+            ("pod=web", true),
+            ("pod=shop/web", false),
+            ("port=80", true),
+            ("port=81", false),
+            ("verdict=forwarded&type=policy-verdict", true),
+            ("to=7", true),
+        ];
+        for (text, want) in cases {
+            let wanted = Wanted::parse(&query(text)).expect(text);
+            assert_eq!(wanted.wants(&event, &endpoints), want, "{text}");
         }
     }
 }

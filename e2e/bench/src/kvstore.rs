@@ -5,7 +5,9 @@
 //!
 //! 1. load: a cluster with so many addresses is connected, until all of them are in the map;
 //! 2. update: an address changes, until the map has it, again and again;
-//! 3. identities: agents share the making of so many, each under its lock.
+//! 3. identities: agents share the making of so many, each under its lock; only etcd's part of it.
+//!
+//! What whole agents take for identities, in each mode, is measured before, by `hack/bench-kvstore`: see `--modes`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -25,7 +27,7 @@ use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use clap::Args;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -45,9 +47,23 @@ pub(crate) struct Arguments {
     /// Agents that make them
     #[arg(long, default_value_t = 10)]
     agents: u32,
+    /// What agents took for identities in each mode, as JSON
+    #[arg(long, value_name = "FILE")]
+    modes: Option<PathBuf>,
+    /// Write the figures to this file, too, as JSON
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// What agents took for identities, by mode.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Modes {
+    sets: u32,
+    agents: u32,
+    seconds: BTreeMap<String, f64>,
 }
 
 /// What was measured.
@@ -60,6 +76,32 @@ struct Report {
     identities: u32,
     agents: u32,
     identities_seconds: f64,
+    modes: Modes,
+}
+
+impl Report {
+    /// What was measured, and what is aimed at: the name, the figure, the most that is good, their unit.
+    fn rows(&self) -> Vec<(String, f64, Option<f64>, &'static str)> {
+        let row = |name: &str, figure, target, unit| (name.to_owned(), figure, target, unit);
+        let mut rows = vec![
+            row(
+                &format!("{} addresses to the BPF map", self.ips),
+                self.load_seconds,
+                Some(2.0),
+                "s",
+            ),
+            row("update of one, median", self.update_p50_ms, None, "ms"),
+            row("update of one, 99th percentile", self.update_p99_ms, Some(20.0), "ms"),
+        ];
+        let made = |by: &str, sets, agents| format!("{sets} identities by {agents} {by}");
+        let name = made("allocators, etcd", self.identities, self.agents);
+        rows.push(row(&name, self.identities_seconds, Some(60.0), "s"));
+        for (mode, seconds) in &self.modes.seconds {
+            let name = made(&format!("agents, {mode}"), self.modes.sets, self.modes.agents);
+            rows.push(row(&name, *seconds, Some(60.0), "s"));
+        }
+        rows
+    }
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
@@ -69,18 +111,25 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
         agents: arguments.agents,
         ..Report::default()
     };
+    if let Some(path) = &arguments.modes {
+        let text = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        report.modes = serde_json::from_slice(&text).context("read --modes")?;
+    }
     addresses(arguments, &mut report).await?;
     report.identities_seconds = identities(arguments).await?;
+    let json = serde_json::to_string_pretty(&report)?;
+    if let Some(path) = &arguments.output {
+        std::fs::write(path, &json).with_context(|| format!("write {}", path.display()))?;
+    }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        println!("{json}");
         return Ok(());
     }
-    let Report { ips, load_seconds, update_p50_ms, update_p99_ms, identities_seconds, .. } = report;
-    println!("{ips} addresses to the BPF map       {load_seconds:8.2} s");
-    println!("update of one, median             {update_p50_ms:8.2} ms");
-    println!("update of one, 99th percentile    {update_p99_ms:8.2} ms");
-    let (identities, agents) = (arguments.identities, arguments.agents);
-    println!("{identities} identities by {agents} agents        {identities_seconds:8.2} s");
+    println!("{:<55}{:>13}{:>11}", "", "measured", "at most");
+    for (name, figure, target, unit) in report.rows() {
+        let target = target.map(|target| format!("{target:.0} {unit}")).unwrap_or_default();
+        println!("{name:<55}{:>13}{target:>11}", format!("{figure:.2} {unit}"));
+    }
     Ok(())
 }
 

@@ -134,6 +134,8 @@ struct Shared {
 pub struct View {
     /// Counts the changes of policies.
     pub revision: u64,
+    /// How often a policy was taken in or removed, and how often one could not be used.
+    pub changes: [u64; 2],
     /// Endpoints, by number.
     pub endpoints: Vec<EndpointView>,
     /// Policies in use.

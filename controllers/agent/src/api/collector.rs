@@ -204,6 +204,13 @@ impl Collects for Collector {
             "Changes of policies",
             &[(vec![], revision)],
         )?;
+        let [success, failure] = view.changes;
+        let outcome = |name: &str| vec![("outcome", name.to_owned())];
+        encoder.counters(
+            "cilium_policy_change",
+            "Policies taken in or removed, and policies that could not be used",
+            &[(outcome("success"), success), (outcome("failure"), failure)],
+        )?;
         encoder.gauges(
             "cilium_policy_endpoint_enforcement_status",
             "Endpoints by what is enforced",

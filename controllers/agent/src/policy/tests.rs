@@ -114,6 +114,7 @@ fn maps_follow_policies_identities_and_slices() {
         for line in [
             "cilium_policy_endpoint_enforcement_status{enforcement=\"both\"} 1",
             "cilium_policy 2",
+            "cilium_policy_change_total{outcome=\"failure\"} 1",
             "cilium_endpoint 0",
         ] {
             assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");

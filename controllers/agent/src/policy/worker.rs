@@ -52,6 +52,8 @@ struct Worker {
     /// Notes and faults, by policy.
     notes: BTreeMap<PolicyId, Vec<String>>,
     faults: BTreeMap<PolicyId, String>,
+    /// As [`super::View::changes`] has it.
+    changes: [u64; 2],
     /// Policies that can't be used and were not in force: they only close.
     closed: BTreeSet<PolicyId>,
     waiting: Vec<(u16, oneshot::Sender<Result<(), Error>>)>,
@@ -179,6 +181,7 @@ impl Worker {
             identities_version: None,
             notes: BTreeMap::new(),
             faults: BTreeMap::new(),
+            changes: [0; 2],
             closed: BTreeSet::new(),
             waiting: Vec::new(),
             plans: Vec::new(),

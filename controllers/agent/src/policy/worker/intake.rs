@@ -22,10 +22,12 @@ impl Worker {
                 self.closed.remove(&id);
                 self.notes.insert(id.clone(), notes.iter().map(ToString::to_string).collect());
                 if self.repository.set_policy(id.clone(), rules) {
+                    self.changes[0] += 1;
                     tracing::info!(policy = %id, revision = self.repository.revision(), "policy changed");
                 }
             }
             News::Fault(id, fault, closed) => {
+                self.changes[1] += 1;
                 tracing::warn!(policy = %id, %fault, "policy can't be used");
                 self.faults.insert(id.clone(), fault);
                 // What was in force stays in force: a typing mistake must not open what was closed.
@@ -44,6 +46,7 @@ impl Worker {
                 self.closed.remove(&id);
                 self.notes.remove(&id);
                 if self.repository.remove_policy(&id) {
+                    self.changes[0] += 1;
                     tracing::info!(policy = %id, revision = self.repository.revision(), "policy removed");
                 }
             }

@@ -147,6 +147,7 @@ impl Worker {
         let view = View {
             local,
             revision: self.repository.revision(),
+            changes: self.changes,
             endpoints: self
                 .endpoints
                 .iter()

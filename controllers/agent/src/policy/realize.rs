@@ -230,7 +230,7 @@ impl Plan {
         let fresh = difference.write.iter();
         let mut fresh: Vec<_> =
             fresh.map(|(key, entry)| (kernel_key(key), kernel_entry(*entry))).collect();
-        fresh.sort_by_key(|(key, entry)| order(key, entry));
+        fresh.sort_by_key(|(key, entry)| order(key, *entry));
         for (key, entry) in &fresh {
             map.upsert(key, entry).map_err(failed)?;
         }
@@ -252,7 +252,7 @@ impl Plan {
         }
         let fresh = wanted.iter().filter(|(key, entry)| present.get(*key) != Some(*entry));
         let mut fresh: Vec<_> = fresh.collect();
-        fresh.sort_by_key(|(key, entry)| order(key, entry));
+        fresh.sort_by_key(|(key, entry)| order(key, **entry));
         for (key, entry) in fresh {
             map.upsert(key, entry).map_err(failed)?;
         }
@@ -319,13 +319,13 @@ fn fitting(
     wanted: BTreeMap<PolicyKey, PolicyEntry>,
     most: usize,
 ) -> BTreeMap<PolicyKey, PolicyEntry> {
-    let denials = wanted.values().filter(|entry| narrows(entry)).count();
+    let denials = wanted.values().filter(|entry| narrows(**entry)).count();
     if denials > most {
         return BTreeMap::new();
     }
     let mut ranked: Vec<_> = wanted.into_iter().collect();
     ranked.sort_by_key(|(key, entry)| {
-        (!narrows(entry), key.identity != 0, key.proto != 0, key.port_prefix)
+        (!narrows(*entry), key.identity != 0, key.proto != 0, key.port_prefix)
     });
     ranked.truncate(most);
     ranked.into_iter().collect()
@@ -347,12 +347,12 @@ fn narrow(
 /// When an entry is written: views before those who are sent on to them, the narrow before the broad
 /// that it is cut out of, and denials first. So nothing passes meanwhile that neither the old policy lets
 /// through nor the new one.
-fn order(key: &PolicyKey, entry: &PolicyEntry) -> (bool, Reverse<(bool, u8)>, bool) {
+fn order(key: &PolicyKey, entry: PolicyEntry) -> (bool, Reverse<(bool, u8)>, bool) {
     (!is_view(key.identity), Reverse((key.proto != 0, key.port_prefix)), !narrows(entry))
 }
 
 /// Whether without an entry more might pass.
-fn narrows(entry: &PolicyEntry) -> bool {
+fn narrows(entry: PolicyEntry) -> bool {
     entry.deny || entry.view > 0
 }
 

@@ -8,6 +8,7 @@ pub mod ciliumendpointslice;
 pub mod ciliumidentity;
 pub mod ciliumnetworkpolicy;
 pub mod ciliumnode;
+pub mod ciliumnodeconfig;
 pub mod ciliumpodippool;
 pub mod identity_number;
 mod integer;
@@ -26,6 +27,7 @@ pub use ciliumendpointslice::{CiliumEndpointSlice, CoreCiliumEndpoint};
 pub use ciliumidentity::CiliumIdentity;
 pub use ciliumnetworkpolicy::CiliumNetworkPolicy;
 pub use ciliumnode::CiliumNode;
+pub use ciliumnodeconfig::CiliumNodeConfig;
 pub use ciliumpodippool::CiliumPodIpPool;
 pub use identity_number::NumericIdentity;
 pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -45,6 +47,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         CiliumIdentity::crd(),
         CiliumNetworkPolicy::crd(),
         CiliumNode::crd(),
+        CiliumNodeConfig::crd(),
         CiliumPodIpPool::crd(),
     ]
 }

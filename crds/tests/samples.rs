@@ -4,8 +4,8 @@ use cilia_crds::ciliumendpoint::EndpointStatus;
 use cilia_crds::policy::PolicyRule;
 use cilia_crds::{
     CiliumCidrGroup, CiliumClusterwideNetworkPolicy, CiliumEndpoint, CiliumEndpointSlice,
-    CiliumIdentity, CiliumNetworkPolicy, CiliumNode, CiliumPodIpPool, CoreCiliumEndpoint,
-    NumericIdentity,
+    CiliumIdentity, CiliumNetworkPolicy, CiliumNode, CiliumNodeConfig, CiliumPodIpPool,
+    CoreCiliumEndpoint, NumericIdentity,
 };
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
@@ -62,6 +62,7 @@ fn samples_are_read_and_written_without_loss() {
     round_trip::<CiliumIdentity>(IDENTITY);
     round_trip::<CiliumNetworkPolicy>(&with_default_family(BACKEND_POLICY));
     round_trip::<CiliumNode>(include_str!("../../config/samples/ciliumnode.yaml"));
+    round_trip::<CiliumNodeConfig>(include_str!("../../config/samples/ciliumnodeconfig.yaml"));
     round_trip::<CiliumPodIpPool>(include_str!("../../config/samples/ciliumpodippool.yaml"));
 }
 

@@ -48,9 +48,9 @@ mesh: images ## Have two clusters read each other, and change the modes of ident
 	@hack/mesh
 
 .PHONY: kvstore-faults
-kvstore-faults: images ## Break etcd in every way, under agents and under a cluster whose modes change: nothing may be lost (12 minutes)
+kvstore-faults: images ## Break etcd in every way, under agents and under a cluster whose modes change: nothing may be lost (16 minutes)
 	@CILIA_QUORUM_LOST_SECONDS=180 CILIA_FAULTS=12 cargo test -p cilia-kvstore --test etcd -- cluster_faults --nocapture
-	@CILIA_KVSTORE_FAULTS=1 cargo test -p cilia-e2e --test main_job -- kvstore
+	@CILIA_QUORUM_LOST_SECONDS=180 CILIA_KVSTORE_FAULTS=1 cargo test -p cilia-e2e --test main_job -- kvstore
 
 .PHONY: pools
 pools: images ## Give pods addresses out of pools on a cluster of their own (ipam.mode=multi-pool): one minute

@@ -3,6 +3,7 @@
 //! Nothing may be lost between pods that may talk, and nothing let in. Only where it is asked for, with
 //! `CILIA_KVSTORE_FAULTS`: by `make kvstore-faults`.
 
+mod frozen;
 mod members;
 mod traffic;
 
@@ -18,7 +19,7 @@ use members::{Members, SIZE};
 use traffic::{Cast, reached};
 
 const LIMIT: Duration = Duration::from_mins(3);
-/// For how long there is no quorum.
+/// For how long there is no quorum, unless `CILIA_QUORUM_LOST_SECONDS` says so.
 const OUTAGE: Duration = Duration::from_secs(45);
 /// How soon a pod runs whose identity is known, or can be made, whatever etcd does; on a busy machine.
 const SOON: Duration = Duration::from_secs(40);
@@ -31,7 +32,7 @@ pub(crate) async fn modes_change_under_traffic(stage: &Stage) -> Result<()> {
     let mut all = vec![cast.client.clone()];
     for mode in MODES.into_iter().skip(1).chain(MODES.into_iter().rev().skip(1)) {
         let traffic = cast.start().await?;
-        change_mode(stage, &members, mode).await?;
+        change_mode(stage, &members, mode, &[]).await?;
         for (node, labels) in [("n1", "new"), ("n2", "newer")] {
             let name = format!("late-{}", all.len());
             let labels = format!("{labels}-{mode}");
@@ -98,6 +99,16 @@ pub(crate) async fn faults_of_etcd_lose_no_packet(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
+pub(crate) async fn a_frozen_agent_cuts_nobody_off(stage: &Stage) -> Result<()> {
+    let Some(members) = asked_for(stage).await? else { return Ok(()) };
+    walk_to(stage, &members, "kvstore").await?;
+    change_mode(stage, &members, "kvstore", &[frozen::LEASE]).await?;
+    let cast = Cast::gather(stage, "frozen").await?;
+    frozen::agent(stage, &members.root()?, &cast).await?;
+    pods::leave(stage, "frozen").await?;
+    change_mode(stage, &members, "kvstore", &[]).await
+}
+
 pub(crate) async fn without_quorum_kubernetes_is_enough(stage: &Stage) -> Result<()> {
     let Some(members) = asked_for(stage).await? else { return Ok(()) };
     walk_to(stage, &members, "doublewrite-readcrd").await?;
@@ -134,6 +145,11 @@ pub(crate) async fn without_quorum_kubernetes_is_enough(stage: &Stage) -> Result
     Ok(())
 }
 
+fn outage() -> Duration {
+    let seconds = std::env::var("CILIA_QUORUM_LOST_SECONDS").ok();
+    seconds.and_then(|text| text.parse().ok()).map_or(OUTAGE, Duration::from_secs)
+}
+
 /// The members of etcd, where these scenarios are wanted.
 async fn asked_for(stage: &Stage) -> Result<Option<Members<'_>>> {
     if std::env::var_os("CILIA_KVSTORE_FAULTS").is_none_or(|value| value.is_empty()) {
@@ -150,7 +166,7 @@ async fn the_history_goes(stage: &Stage, members: &Members<'_>) -> Result<()> {
         r#"{{"IP":"{ADDRESS}","Mask":null,"HostIP":"192.0.2.1","ID":300,"Key":0,"Metadata":""}}"#
     );
     root.put(&key, value.as_bytes(), false).await?;
-    known(stage, ADDRESS, true).await?;
+    known(stage, ADDRESS, &["n1", "n2"], true).await?;
     members.cut(true).await?;
     let cut = async {
         root.delete(&key).await?;
@@ -161,12 +177,12 @@ async fn the_history_goes(stage: &Stage, members: &Members<'_>) -> Result<()> {
     members.cut(false).await?;
     compacted?;
     // No watch will ever tell of the deletion.
-    known(stage, ADDRESS, false).await
+    known(stage, ADDRESS, &["n1", "n2"], false).await
 }
 
-/// Waits until every agent's map has an address, or has it no more.
-async fn known(stage: &Stage, address: &str, wanted: bool) -> Result<()> {
-    for node in ["n1", "n2"] {
+/// Waits until these agents' maps have an address, or have it no more.
+async fn known(stage: &Stage, address: &str, nodes: &[&str], wanted: bool) -> Result<()> {
+    for &node in nodes {
         until(&format!("{address} on {node}: {wanted}"), LIMIT, || async {
             match agent::run(stage, node, &["bpf", "ipcache", "list"]).await {
                 Ok(list) if list.contains(address) == wanted => Look::Done(()),
@@ -182,7 +198,7 @@ async fn known(stage: &Stage, address: &str, wanted: bool) -> Result<()> {
 async fn the_quorum_is_lost(stage: &Stage, members: &Members<'_>, cast: &Cast) -> Result<()> {
     members.kill(0).await?;
     members.kill(1).await?;
-    let gone = Instant::now();
+    let (gone, outage) = (Instant::now(), outage());
     // The agent on n2 has the twin's identity. New ones wait.
     known_pods_talk(stage, cast, "lost", &["n2"]).await?;
     let mut waiting = vec![cast.plan("waits-n2", "n2", Some("waits-n2"))];
@@ -206,8 +222,8 @@ async fn the_quorum_is_lost(stage: &Stage, members: &Members<'_>, cast: &Cast) -
     })
     .await?;
     println!("  the agent that started meanwhile: {}", said.trim());
-    until("the end of the outage", 2 * OUTAGE, || async {
-        let left = OUTAGE.saturating_sub(gone.elapsed());
+    until("the end of the outage", 2 * outage, || async {
+        let left = outage.saturating_sub(gone.elapsed());
         if left.is_zero() { Look::Done(()) } else { Look::Not(format!("{left:?} to go")) }
     })
     .await?;
@@ -260,20 +276,25 @@ async fn walk_to(stage: &Stage, members: &Members<'_>, mode: &str) -> Result<()>
     let (mut is, to) = (place(&is)?, place(mode)?);
     while is != to {
         is = if is < to { is + 1 } else { is - 1 };
-        change_mode(stage, members, MODES[is]).await?;
+        change_mode(stage, members, MODES[is], &[]).await?;
     }
     Ok(())
 }
 
-/// Rolls a mode out on every node.
-async fn change_mode(stage: &Stage, members: &Members<'_>, mode: &str) -> Result<()> {
+/// Rolls a mode out on every node, with more values.
+async fn change_mode(
+    stage: &Stage,
+    members: &Members<'_>,
+    mode: &str,
+    more: &[&str],
+) -> Result<()> {
     let start = Instant::now();
     let mode = format!("identityAllocationMode={mode}");
     let urls: Vec<_> = (0..SIZE).map(|member| members.url(member)).collect();
     let endpoints = format!("etcd.endpoints={{{}}}", urls.join(","));
     let values =
         ["etcd.enabled=true", "etcd.ssl=true", &endpoints, &mode, "operator.rollOutPods=true"];
-    chart::install(stage, &values).await?;
+    chart::install(stage, &[&values[..], more].concat()).await?;
     for workload in ["deployment/cilium-operator", "daemonset/cilium"] {
         let namespace = format!("--namespace={}", chart::NAMESPACE);
         let words = [namespace.as_str(), "rollout", "status", workload, "--timeout=120s"];

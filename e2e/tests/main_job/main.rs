@@ -75,6 +75,7 @@ async fn main() -> ExitCode {
         api_server_away::traffic_flows_and_all_converges,
         kvstore::modes_change_under_traffic,
         kvstore::faults_of_etcd_lose_no_packet,
+        kvstore::a_frozen_agent_cuts_nobody_off,
         kvstore::without_quorum_kubernetes_is_enough,
     ];
     run("e2e", scenarios).await

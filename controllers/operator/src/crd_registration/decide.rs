@@ -126,20 +126,20 @@ mod tests {
     #[test]
     fn settings_choose_the_kinds() {
         let cases: &[(&[&str], usize, &[&str])] = &[
-            (&[], 7, &["CiliumEndpointSlice"]),
-            (&["--enable-cilium-endpoint-slice"], 8, &[]),
+            (&[], 8, &["CiliumEndpointSlice"]),
+            (&["--enable-cilium-endpoint-slice"], 9, &[]),
             (
                 &["--enable-cilium-endpoint-slice", "--disable-endpoint-crd"],
-                6,
+                7,
                 &["CiliumEndpoint", "CiliumEndpointSlice"],
             ),
-            (&["--enable-cilium-network-policy=false"], 6, &["CiliumNetworkPolicy"]),
+            (&["--enable-cilium-network-policy=false"], 7, &["CiliumNetworkPolicy"]),
             (
                 &[
                     "--enable-cilium-network-policy=false",
                     "--enable-cilium-clusterwide-network-policy=false",
                 ],
-                4,
+                5,
                 &["CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy", "CiliumCIDRGroup"],
             ),
         ];

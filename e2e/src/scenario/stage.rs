@@ -75,6 +75,11 @@ impl Stage {
         Cluster::down(&self.cluster.layout).await.map(drop)
     }
 
+    /// A program of the build that is under test.
+    pub fn program(name: &str) -> PathBuf {
+        target().join(name)
+    }
+
     /// A client of the API server, as the administrator.
     pub async fn client(&self) -> Result<Client, Error> {
         let unusable = |error: &dyn std::fmt::Display| {

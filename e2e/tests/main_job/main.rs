@@ -11,6 +11,7 @@ mod agent_restart;
 mod api_server_away;
 mod bad_input;
 mod churn;
+mod command_line;
 mod conformance;
 mod crowd;
 mod edits;
@@ -63,6 +64,10 @@ async fn main() -> ExitCode {
         flips::lose_nothing_and_let_nothing_through,
         guarded_nodes::entities_are_told_apart,
         guarded_nodes::policies_of_nodes_cut_and_keep,
+        command_line::every_command_speaks_every_format,
+        command_line::a_dump_holds_no_secrets,
+        command_line::a_node_has_settings_of_its_own,
+        command_line::events_go_on_when_an_agent_ends,
         agent_restart::a_killed_agent_loses_no_packet,
         agent_restart::a_restart_at_rest_writes_nothing,
         reboot::a_node_comes_back_as_it_was,

@@ -62,8 +62,8 @@ pools: images ## Give pods addresses out of pools on a cluster of their own (ipa
 		cargo test -p cilia-e2e --test main_job -- reach pools
 
 .PHONY: live
-live: images ## Edit labels, swap policies and cut a node's power under traffic, and measure how long verdicts take (5 minutes)
-	@CILIA_LIVE=1 cargo test -p cilia-e2e --test main_job -- edits flips guarded_nodes reboot
+live: images ## Edit labels, swap policies and cut a node's power under traffic, ask the command line for everything, and measure how long verdicts take (7 minutes)
+	@CILIA_LIVE=1 cargo test -p cilia-e2e --test main_job -- edits flips guarded_nodes reboot command_line
 
 .PHONY: lint
 lint: setup manifests-check ## Formatting, clippy, licences and advisories, generated files

@@ -85,6 +85,9 @@ fn maps_follow_policies_identities_and_slices() {
             .delete_collection(&DeleteParams::default(), &kube::api::ListParams::default())
             .await
             .unwrap();
+        let mut left = agent.enforcer.view();
+        left.wait_for(|view| view.policies.len() == 2).await.unwrap();
+        agent.holds(&[HOST, client, (PolicyKey::all(local, true), false)]).await;
 
         // The same, as the command line and Prometheus see it.
         let map = agent.shows("/v1/map/cilium_policy_v2_00007").await;

@@ -19,6 +19,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::feed;
@@ -32,6 +33,10 @@ use stale::{Bearers, Stale};
 const COMPARE: Duration = Duration::from_mins(10);
 /// When a map that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// How long a policy that was deleted counts. Each kind has a watch of its own, so what takes the place
+/// of a policy of another kind may be heard of later, though it was there before: nothing must be open
+/// between them.
+const LEAVE: Duration = Duration::from_millis(300);
 /// How many changes are taken together before maps are written.
 const BATCH: usize = 4096;
 
@@ -54,6 +59,8 @@ struct Worker {
     faults: BTreeMap<PolicyId, String>,
     /// As [`super::View::changes`] has it.
     changes: [u64; 2],
+    /// Policies that were deleted, and until when they count.
+    leaving: BTreeMap<PolicyId, Instant>,
     /// Policies that can't be used and were not in force: they only close.
     closed: BTreeSet<PolicyId>,
     waiting: Vec<(u16, oneshot::Sender<Result<(), Error>>)>,
@@ -116,6 +123,8 @@ pub(super) async fn run(
             readiness.open(GATE);
         }
         let retry = tokio::time::sleep(RETRY);
+        let leave = worker.leaving.values().min().copied();
+        let left = tokio::time::sleep_until(leave.unwrap_or_else(Instant::now));
         let mut ordered = false;
         tokio::select! {
             () = stop.cancelled() => return,
@@ -151,6 +160,7 @@ pub(super) async fn run(
                 worker.endpoints.values_mut().for_each(Realized::compare);
                 worker.blocks = None;
             }
+            () = left, if leave.is_some() => worker.let_go(Instant::now()),
             () = retry, if worker.failed => {}
         }
         // Orders say themselves whom they concern.
@@ -182,6 +192,7 @@ impl Worker {
             notes: BTreeMap::new(),
             faults: BTreeMap::new(),
             changes: [0; 2],
+            leaving: BTreeMap::new(),
             closed: BTreeSet::new(),
             waiting: Vec::new(),
             plans: Vec::new(),

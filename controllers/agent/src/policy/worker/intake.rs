@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cilia_crds::NumericIdentity;
-use cilia_policy::Node;
+use cilia_policy::{Node, PolicyId};
+use tokio::time::Instant;
 
-use super::Worker;
+use super::{LEAVE, Worker};
 use crate::policy::feed::{self, News};
 use crate::policy::references::{self, Reference};
 
@@ -18,6 +19,7 @@ impl Worker {
                 for note in &notes {
                     tracing::warn!(policy = %id, %note, "policy in part without effect");
                 }
+                self.leaving.remove(&id);
                 self.faults.remove(&id);
                 self.closed.remove(&id);
                 self.notes.insert(id.clone(), notes.iter().map(ToString::to_string).collect());
@@ -29,6 +31,9 @@ impl Worker {
             News::Fault(id, fault, closed) => {
                 self.changes[1] += 1;
                 tracing::warn!(policy = %id, %fault, "policy can't be used");
+                if self.leaving.remove(&id).is_some() {
+                    self.forget(&id);
+                }
                 self.faults.insert(id.clone(), fault);
                 // What was in force stays in force: a typing mistake must not open what was closed.
                 let in_force = self.repository.policies().contains_key(&id);
@@ -42,16 +47,29 @@ impl Worker {
                 }
             }
             News::Gone(id) => {
-                self.faults.remove(&id);
-                self.closed.remove(&id);
-                self.notes.remove(&id);
-                if self.repository.remove_policy(&id) {
-                    self.changes[0] += 1;
-                    tracing::info!(policy = %id, revision = self.repository.revision(), "policy removed");
-                }
+                self.leaving.insert(id, Instant::now() + LEAVE);
             }
             News::Reference(reference) => self.take_reference(reference),
             News::Synced => self.unlisted = self.unlisted.saturating_sub(1),
+        }
+    }
+
+    /// Removes the policies whose time is over.
+    pub(super) fn let_go(&mut self, now: Instant) {
+        self.policies_changed = true;
+        let over = self.leaving.extract_if(.., |_, until| *until <= now);
+        for (id, _) in over.collect::<Vec<_>>() {
+            self.forget(&id);
+        }
+    }
+
+    fn forget(&mut self, id: &PolicyId) {
+        self.faults.remove(id);
+        self.closed.remove(id);
+        self.notes.remove(id);
+        if self.repository.remove_policy(id) {
+            self.changes[0] += 1;
+            tracing::info!(policy = %id, revision = self.repository.revision(), "policy removed");
         }
     }
 

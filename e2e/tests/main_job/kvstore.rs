@@ -286,7 +286,7 @@ async fn change_mode(
     stage: &Stage,
     members: &Members<'_>,
     mode: &str,
-    more: &[&str],
+    extra: &[&str],
 ) -> Result<()> {
     let start = Instant::now();
     let mode = format!("identityAllocationMode={mode}");
@@ -294,7 +294,7 @@ async fn change_mode(
     let endpoints = format!("etcd.endpoints={{{}}}", urls.join(","));
     let values =
         ["etcd.enabled=true", "etcd.ssl=true", &endpoints, &mode, "operator.rollOutPods=true"];
-    chart::install(stage, &[&values[..], more].concat()).await?;
+    chart::install(stage, &[&values[..], extra].concat()).await?;
     for workload in ["deployment/cilium-operator", "daemonset/cilium"] {
         let namespace = format!("--namespace={}", chart::NAMESPACE);
         let words = [namespace.as_str(), "rollout", "status", workload, "--timeout=120s"];

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use cilia_e2e::scenario::pods::{self, Pod};
 use cilia_e2e::scenario::{Stage, agent};
 use cilia_e2e::wait::{Look, until};
-use cilia_kvstore::Client;
+use cilia_kvstore::{Client, KeyValue};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(super) async fn agent(stage: &Stage, root: &Client, cast: &Cast) -> Result<(
     kill(pid, Signal::SIGSTOP).context("stop the agent")?;
     let (frozen, start) = (Frozen(pid), Instant::now());
     until(&format!("the end of what {NODE} says"), LIMIT, || async {
-        match said(root, &host).await {
+        match present(root, &before).await {
             Ok(all) if all.is_empty() => Look::Done(()),
             Ok(all) => Look::Not(format!("{} keys, {:?}", all.len(), all.keys().next())),
             Err(error) => Look::Not(error.to_string()),
@@ -61,12 +61,12 @@ pub(super) async fn agent(stage: &Stage, root: &Client, cast: &Cast) -> Result<(
     kill_agent(stage, "n1").await?;
     known_pods_talk(stage, cast, "successor", &["n1"]).await?;
     known(stage, &cast.far.ipv4.to_string(), &["n1"], true).await?;
-    ensure!(said(root, &host).await?.is_empty(), "{NODE} speaks already");
+    ensure!(present(root, &before).await?.is_empty(), "{NODE} speaks already");
     println!("  its {} keys went after {ended:.1} s", before.len());
     drop(frozen);
     let thawed = Instant::now();
     until(&format!("what {NODE} said"), LIMIT, || async {
-        match said(root, &host).await {
+        match present(root, &before).await {
             Ok(all) if all == before => Look::Done(()),
             Ok(all) => {
                 let missing = before.iter().find(|(key, value)| all.get(*key) != Some(value));
@@ -85,21 +85,31 @@ pub(super) async fn agent(stage: &Stage, root: &Client, cast: &Cast) -> Result<(
     known(stage, &far, &["n1", NODE], false).await
 }
 
-/// What a node's agent says: its own key, its pods' addresses, and what they use.
+/// What a node's agent says: its own key, its pods' addresses, and what they use. Former agents' leases may live still.
 async fn said(root: &Client, host: &str) -> Result<BTreeMap<String, Vec<u8>>> {
     let (all, _) = root.list("cilium/state/").await?;
-    let mut said = BTreeMap::new();
-    for kv in all {
-        let key = String::from_utf8_lossy(&kv.key).into_owned();
-        let of_node = key.ends_with(&format!("/{NODE}")) && key.contains("/nodes/")
-            || key.ends_with(&format!("/{host}")) && key.contains("/value/");
-        let pair: Option<Value> = serde_json::from_slice(&kv.value).ok();
-        let of_pod = key.contains("/ip/") && pair.is_some_and(|pair| pair["HostIP"] == host);
-        if of_node || of_pod {
-            said.insert(key, kv.value);
-        }
-    }
-    Ok(said)
+    let key = |kv: &KeyValue| String::from_utf8_lossy(&kv.key).into_owned();
+    let is_node = |key: &str| key.contains("/nodes/") && key.ends_with(&format!("/{NODE}"));
+    let own = all.iter().find(|kv| is_node(&key(kv))).context("the node's key")?.lease;
+    let of_node = |kv: &KeyValue| {
+        let key = key(kv);
+        let pair = || serde_json::from_slice::<Value>(&kv.value).ok();
+        is_node(&key)
+            || key.contains("/value/") && key.ends_with(&format!("/{host}"))
+            || key.contains("/ip/") && pair().is_some_and(|pair| pair["HostIP"] == host)
+    };
+    let said = all.iter().filter(|kv| kv.lease == own && of_node(kv));
+    Ok(said.map(|kv| (key(kv), kv.value.clone())).collect())
+}
+
+/// What is there of this.
+async fn present(
+    root: &Client,
+    said: &BTreeMap<String, Vec<u8>>,
+) -> Result<BTreeMap<String, Vec<u8>>> {
+    let (all, _) = root.list("cilium/state/").await?;
+    let pairs = all.into_iter().map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), kv.value));
+    Ok(pairs.filter(|(key, _)| said.contains_key(key)).collect())
 }
 
 /// Lets clients send to servers only: who doesn't know a server's identity lets nothing through to it.

@@ -176,11 +176,11 @@ async fn ten_agents_agree_in_every_mode(
             let identities = identities(server, &format!("agent-{node}"));
             start(&identities, &kvstore(&etcd, mode, node), &stop);
             let rng = StdRng::seed_from_u64(rng.random());
-            let (first, step) = match asked {
+            let (first, every) = match asked {
                 Asked::ByAll => (0, 1),
                 Asked::ByOne => (usize::from(node - 1), usize::from(AGENTS)),
             };
-            let order = (first..sets).step_by(step).collect();
+            let order = (first..sets).step_by(every).collect();
             answers.push(tokio::spawn(ask_for(order, identities, mode, rng)));
         }
         let mut numbers: BTreeMap<usize, BTreeSet<NumericIdentity>> = BTreeMap::new();

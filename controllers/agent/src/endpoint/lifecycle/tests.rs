@@ -103,8 +103,8 @@ async fn nothing_is_left(agent: &Agent, state: &std::path::Path) {
     assert!(addresses.iter().all(|(_, info)| info.host), "{addresses:?}");
     assert_eq!(parts.datapath.policies().unwrap(), Vec::<u16>::new());
     assert!(!parts.datapath.attached().unwrap().iter().any(|name| is_pod_device(name)));
-    let routers = parts.nodes.local().unwrap().routers.len();
-    assert_eq!(parts.ipam.list().len(), routers, "the router's");
+    let own = parts.nodes.local().unwrap().routers.len();
+    assert_eq!(parts.ipam.list().len(), own, "the router's");
     let directories = std::fs::read_dir(state.join("state")).unwrap().count();
     assert_eq!(directories, 0);
     let connections = parts.datapath.conntrack().entries().unwrap();

@@ -215,11 +215,14 @@ impl MultiPool {
         self.nodes.iter().filter(|(_, state)| has(state)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// What the node has, as its object should list it.
+    /// What the node has, as its object should list it; not what its pool lost unseen: a next leader may not know of it.
     pub fn allocated(&self, name: &str) -> Vec<Allocation> {
         let mut pools: BTreeMap<&str, Vec<(Family, String)>> = BTreeMap::new();
         for (pool, cidr) in self.nodes.get(name).into_iter().flat_map(|state| &state.held) {
-            pools.entry(pool).or_default().push((Family::of_net(*cidr), cidr.to_string()));
+            let late = self.nodes[name].granted.contains(cidr) && self.is_orphan(pool, *cidr);
+            if !late {
+                pools.entry(pool).or_default().push((Family::of_net(*cidr), cidr.to_string()));
+            }
         }
         let sorted = |(pool, mut cidrs): (&str, Vec<(Family, String)>)| {
             cidrs.sort();

@@ -34,7 +34,7 @@ cilium_kind! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeConfigSpec {
-    /// Settings by the names that they have in the ConfigMap.
+    /// Settings, named as in the configuration of all.
     pub defaults: BTreeMap<String, String>,
     /// The nodes by their labels.
     pub node_selector: NodeSelector,

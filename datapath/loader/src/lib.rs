@@ -39,6 +39,8 @@ mod policy;
 mod service;
 mod sys;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use blocks::Blocks;
 pub use cilia_maps as maps;

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -22,11 +22,11 @@ use cilia_kvstore::mesh::{Change, Mesh, Settings};
 use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{Capabilities, ClusterConfig, IpIdentityPair, encode, now};
 use cilia_kvstore::{Allocator, keys};
-use cilia_loader::{Config, Datapath, IpCache, MapSizes, NodeConfig, RemoteEndpoint, Table};
+use cilia_loader::testing::{BpfFs, small_maps};
+use cilia_loader::{IpCache, MapSizes, RemoteEndpoint, Table};
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use clap::Args;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -161,8 +161,10 @@ async fn addresses(arguments: &Arguments, report: &mut Report) -> Result<()> {
     std::fs::create_dir(&directory)?;
     std::fs::copy(etcd.config("root"), directory.join("west"))?;
 
-    let bpf = BpfFs::mount(etcd.folder())?;
-    let map = bpf.ipcache()?;
+    // The map that the agent's programs read, in its full size; all others small.
+    let bpf = BpfFs::mount();
+    let ipcache = MapSizes::default().ipcache;
+    let map = bpf.load_sized(MapSizes { ipcache, ..small_maps() }).ipcache();
     let stop = CancellationToken::new();
     let start = Instant::now();
     let (mesh, mut news) = Mesh::new(Settings {
@@ -221,46 +223,6 @@ fn write(map: &Table<IpCache>, changes: Vec<Change>) -> Result<Vec<(IpAddr, u8)>
         map.upsert(prefix, entry)?;
     }
     Ok(pending.into_keys().collect())
-}
-
-/// A BPF file system of the benchmark's own; unmounted with every pin when dropped.
-struct BpfFs(PathBuf);
-
-impl BpfFs {
-    fn mount(under: &Path) -> Result<Self> {
-        let path = under.join("bpf");
-        std::fs::create_dir(&path)?;
-        mount(Some("cilia-bench"), &path, Some("bpf"), MsFlags::empty(), None::<&str>)
-            .context("mount a BPF file system (needs root)")?;
-        Ok(Self(path))
-    }
-
-    /// The map that the agent's programs read, in its full size; all others small.
-    fn ipcache(&self) -> Result<Table<IpCache>> {
-        const FEW: u32 = 1024;
-        let sizes = MapSizes {
-            endpoints: FEW,
-            policy: FEW,
-            policy_stats: FEW,
-            blocks: FEW,
-            conntrack_tcp: FEW,
-            conntrack_any: FEW,
-            services: FEW,
-            fragments: FEW,
-            events_bytes: 1 << 20,
-            ..MapSizes::default()
-        };
-        let node = NodeConfig::default();
-        let config = Config { bpf_root: self.0.clone(), ipv4: true, ipv6: true, sizes, node };
-        Ok(Datapath::load(&config).context("load the datapath")?.ipcache())
-    }
-}
-
-impl Drop for BpfFs {
-    fn drop(&mut self) {
-        // The folder cannot be removed then, and says so.
-        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
-    }
 }
 
 async fn identities(arguments: &Arguments) -> Result<f64> {

@@ -8,7 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use cilia_identity::Space;
 use cilia_loader::event::{DropEvent, Packet};
-use cilia_loader::{Datapath, Event, MapSizes, NodeConfig, RemoteEndpoint};
+use cilia_loader::testing::{BpfFs, small_maps};
+use cilia_loader::{Event, MapSizes, RemoteEndpoint};
 use cilia_runtime::config::{Config, Flags};
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
@@ -21,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::{Counters, Loans, Parts, router, serve, shaped};
-use crate::device::testing::BpfFs;
 use crate::endpoint::testing::{endpoint, registry};
 use crate::endpoint::{EndpointState, LocalEndpoint};
 use crate::events::Bus;
@@ -36,11 +36,6 @@ use crate::service::Services;
 /// An agent's parts without anybody behind them: the API server is away.
 fn parts(bpf: &BpfFs, flags: &[&str], endpoints: Vec<LocalEndpoint>) -> Parts {
     let client = client_of(([127, 0, 0, 1], 1).into(), "test");
-    let sizes =
-        MapSizes { conntrack_tcp: 1024, conntrack_any: 1024, ipcache: 64, ..MapSizes::default() };
-    let node = NodeConfig::default();
-    let datapath =
-        cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
     let space = Space::new(0, 255).unwrap();
     let (metrics, ipam) = (Metrics::new("cilium"), Ipam::default());
     let ranges = ["10.0.1.0/24", "fd01::/120"].map(|range| range.parse().unwrap());
@@ -58,7 +53,7 @@ fn parts(bpf: &BpfFs, flags: &[&str], endpoints: Vec<LocalEndpoint>) -> Parts {
         enforcer: Enforcer::new(cilia_policy::Config::default(), Settings::default()),
         services: Services::default(),
         bus: Bus::default(),
-        datapath: Arc::new(Datapath::load(&datapath).unwrap()),
+        datapath: Arc::new(bpf.load_sized(MapSizes { ipcache: 64, ..small_maps() })),
         loans: Loans::new(ipam, &Workqueues::register(&metrics)),
         counters: Counters::register(&metrics),
         metrics,

@@ -97,27 +97,3 @@ async fn add_uplink(netlink: &super::Netlink) {
     let route = super::Route::direct("0.0.0.0/0".parse().unwrap(), link.index).via(gateway);
     netlink.set_route(&route).await.unwrap();
 }
-
-/// A BPF file system of its own, seen by the mount namespace of the test only.
-pub(crate) struct BpfFs(tempfile::TempDir);
-
-impl BpfFs {
-    pub(crate) fn mount() -> Self {
-        use nix::mount::{MsFlags, mount};
-        let directory = tempfile::tempdir().unwrap();
-        mount(Some("cilia-test"), directory.path(), Some("bpf"), MsFlags::empty(), None::<&str>)
-            .unwrap();
-        Self(directory)
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        self.0.path().to_owned()
-    }
-}
-
-impl Drop for BpfFs {
-    fn drop(&mut self) {
-        // Busy or not, it goes with the last process that sees it.
-        let _ = nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH);
-    }
-}

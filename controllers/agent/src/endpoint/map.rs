@@ -130,23 +130,18 @@ fn failed(operation: &'static str, id: u16, cause: &cilia_loader::Error) -> Erro
 mod tests {
     use std::net::IpAddr;
 
-    use cilia_loader::{Datapath, MapSizes, NodeConfig};
+    use cilia_loader::MapSizes;
+    use cilia_loader::testing::{BpfFs, small_maps};
 
     use super::EndpointMap;
-    use crate::device::testing::{BpfFs, in_private_node};
+    use crate::device::testing::in_private_node;
     use crate::endpoint::testing::endpoint;
 
     #[test]
     fn a_node_s_address_that_could_not_be_written_is_written_the_next_time() {
         in_private_node(|| async {
             let bpf = BpfFs::mount();
-            let (conntrack_tcp, conntrack_any) = (4096, 4096);
-            let sizes =
-                MapSizes { endpoints: 2, conntrack_tcp, conntrack_any, ..MapSizes::default() };
-            let node = NodeConfig::default();
-            let config =
-                cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
-            let datapath = Datapath::load(&config).unwrap();
+            let datapath = bpf.load_sized(MapSizes { endpoints: 2, ..small_maps() });
             let map = EndpointMap::new(datapath.endpoints());
             let (pod, own) = (endpoint(7, "c1", "web"), "192.0.2.1".parse::<IpAddr>().unwrap());
             map.put(&pod).unwrap();

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumEndpoint, CiliumNode};
 use cilia_identity::Space;
+use cilia_loader::testing::BpfFs;
 use cilia_runtime::client;
 use cilia_runtime::config::{Config, Flags};
 use cilia_runtime::testing::{ApiServer, Process, eventually_for, free_ports};
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::test_agent::{Agent, ask};
 use super::testing::api_server;
-use crate::device::testing::{BpfFs, PodNetns, in_private_node};
+use crate::device::testing::{PodNetns, in_private_node};
 use crate::identity::{Identities, Management, Settings};
 
 const SETS: usize = 10;

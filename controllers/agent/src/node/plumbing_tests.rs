@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
-use cilia_loader::{Datapath, MapSizes, NodeConfig};
+use cilia_loader::NodeConfig;
+use cilia_loader::testing::BpfFs;
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
 use cilia_runtime::testing::eventually;
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Plumbing;
-use crate::device::testing::{BpfFs, in_private_node};
+use crate::device::testing::in_private_node;
 use crate::device::{Netlink, Sysctl};
 use crate::endpoint::EndpointMap;
 use crate::node::testing::config;
@@ -39,11 +40,7 @@ fn a_device_that_somebody_deleted_comes_back_with_its_program() {
         let plumbing = Plumbing::new(settings, nodes.clone(), netlink.clone(), sysctl, &workqueues);
         let devices = plumbing.ensure().await.unwrap();
         let node = Plumbing::node_config(&devices, &local, &NodeConfig::default());
-        let (conntrack_tcp, conntrack_any) = (4096, 4096);
-        let sizes = MapSizes { conntrack_tcp, conntrack_any, ..MapSizes::default() };
-        let loaded =
-            cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
-        let datapath = Arc::new(Datapath::load(&loaded).unwrap());
+        let datapath = Arc::new(bpf.load(node));
         let map = EndpointMap::new(datapath.endpoints());
         let stop = token.clone();
         let (settings, base) = watch::channel(NodeConfig::default());

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use cilia_crds::{CiliumEndpointSlice, CiliumIdentity};
 use cilia_loader::event::{Matched, Packet, VerdictEvent};
+use cilia_loader::testing::BpfFs;
 use cilia_loader::{Direction, Event, PolicyKey};
 use futures::StreamExt as _;
 use kube::Api;
@@ -12,7 +13,7 @@ use tower::ServiceExt as _;
 use super::Settings;
 use super::test_agent::{Agent, TCP, WEB, create, identity, policy, slice, web};
 use crate::api;
-use crate::device::testing::{BpfFs, in_private_node};
+use crate::device::testing::in_private_node;
 use crate::endpoint::NamedPort;
 
 impl Agent {

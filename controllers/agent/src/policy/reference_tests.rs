@@ -8,6 +8,7 @@ use cilia_crds::{
     NumericIdentity,
 };
 use cilia_loader::PolicyKey;
+use cilia_loader::testing::BpfFs;
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::test_agent::{Agent, TCP, create, identity, ip, policy, slice, web};
 use super::{Settings, host};
-use crate::device::testing::{BpfFs, in_private_node};
+use crate::device::testing::in_private_node;
 use crate::endpoint::LocalEndpoint;
 use crate::endpoint::testing::endpoint;
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use axum::body::Body;
 use cilia_crds::{CiliumNetworkPolicy, CiliumNode};
 use cilia_identity::Space;
-use cilia_loader::{Datapath, MapSizes, NodeConfig, PolicyKey, RemoteEndpoint};
+use cilia_loader::testing::{BpfFs, small_maps};
+use cilia_loader::{Datapath, MapSizes, PolicyKey, RemoteEndpoint};
 use cilia_runtime::config::{Config, Flags};
 use cilia_runtime::lanes::Workqueues;
 use cilia_runtime::metrics::Metrics;
@@ -23,7 +24,6 @@ use tower::ServiceExt as _;
 
 use super::{Enforcer, GATE, Kinds, Settings, Sources};
 use crate::api;
-use crate::device::testing::BpfFs;
 use crate::endpoint::testing::{api_server, endpoint};
 use crate::endpoint::{Endpoints, LocalEndpoint};
 use crate::events::Bus;
@@ -98,17 +98,7 @@ impl Agent {
         let (running, stop) = (identities.clone(), token.clone());
         tokio::spawn(async move { running.run(stop).await });
 
-        let sizes = MapSizes {
-            policy: 256,
-            ipcache: 1024,
-            conntrack_tcp: 4096,
-            conntrack_any: 4096,
-            ..MapSizes::default()
-        };
-        let node = NodeConfig::default();
-        let datapath =
-            cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
-        let datapath = Arc::new(Datapath::load(&datapath).unwrap());
+        let datapath = Arc::new(bpf.load_sized(MapSizes { policy: 256, ..small_maps() }));
         // What a former agent left and nobody wants any more.
         let stale = RemoteEndpoint { identity: 999, ..RemoteEndpoint::default() };
         datapath.ipcache().upsert(&(ip("10.9.9.9"), 32), &stale).unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cilia_crds::{CiliumEndpointSlice, CiliumIdentity, CiliumNode, NumericIdentity};
+use cilia_loader::testing::BpfFs;
 use cilia_loader::{EndpointOptions, PolicyKey};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::GATE;
 use super::test_agent::{Agent, TCP, WEB, create, identity, ip, policy, slice, web};
-use crate::device::testing::{BpfFs, in_private_node};
+use crate::device::testing::in_private_node;
 use crate::endpoint::LocalEndpoint;
 
 const fn everything(identity: u32, egress: bool) -> (PolicyKey, bool) {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use cilia_loader::{Datapath, MapSizes, NodeConfig, ServiceKey};
+use cilia_loader::testing::BpfFs;
+use cilia_loader::{Datapath, NodeConfig, ServiceKey};
 use cilia_runtime::testing::{ApiServer, eventually};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -12,7 +13,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{GATE, Services};
-use crate::device::testing::{BpfFs, in_private_node};
+use crate::device::testing::in_private_node;
 use crate::readiness::Readiness;
 
 /// The backends behind a frontend, sorted; nothing if there is no frontend.
@@ -56,16 +57,7 @@ async fn start(server: &ApiServer, datapath: &Arc<Datapath>) -> CancellationToke
 fn maps_follow_services_and_outlive_the_agent() {
     in_private_node(|| async {
         let (bpf, server) = (BpfFs::mount(), ApiServer::start().await);
-        let sizes = MapSizes {
-            services: 256,
-            conntrack_tcp: 4096,
-            conntrack_any: 4096,
-            ..MapSizes::default()
-        };
-        let node = NodeConfig::default();
-        let config =
-            cilia_loader::Config { bpf_root: bpf.path(), ipv4: true, ipv6: true, sizes, node };
-        let datapath = Arc::new(Datapath::load(&config).unwrap());
+        let datapath = Arc::new(bpf.load(NodeConfig::default()));
         let services: Api<Service> = Api::namespaced(server.client(), "default");
         let slices: Api<EndpointSlice> = Api::namespaced(server.client(), "default");
         let web = json!({"metadata": {"name": "web"}, "spec": {"ports": [

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use cilia_loader::event::VerdictEvent;
+use cilia_loader::testing::{self, BpfFs};
 use cilia_loader::{
     Backend, BackendState, Config, Datapath, EndpointInfo, Event, Events, Frontend, Hook,
     NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint, ServiceEntry, ServiceKey,
 };
 
-use crate::bpffs::{self, BpfFs};
 use crate::namespace::Namespace;
 use crate::packet::{Packet, Seen, see};
 
@@ -58,7 +58,7 @@ impl Bench {
         config.node.router_v6 = Some("fd00::1".parse().unwrap());
         config.node.sctp = true;
         change(&mut config);
-        let datapath = bpffs::load(&config);
+        let datapath = testing::load(&config);
         let (mac, node_mac) = (MAC_B, NODE_MAC);
         for (address, id, identity) in [(A4, A, ID_A), (A6, A, ID_A), (B4, B, ID_B), (B6, B, ID_B)]
         {

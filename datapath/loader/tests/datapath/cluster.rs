@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use cilia_loader::testing::BpfFs;
 use cilia_loader::{
     Datapath, EndpointInfo, Event, Events, NodeConfig, PolicyEntry, PolicyKey, RemoteEndpoint,
 };
 
-use crate::bpffs::BpfFs;
 use crate::namespace::Namespace;
 
 /// How long a test waits for what must happen.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirEntryExt;
 
-use crate::bpffs::{BpfFs, small};
+use cilia_loader::testing::{BpfFs, small_maps};
 use cilia_loader::{EndpointInfo, MapSizes, NodeConfig, PolicyEntry, PolicyKey};
 
 /// Names and inodes of the pinned maps: a pin that is made anew has another inode.
@@ -36,7 +36,7 @@ fn a_restart_keeps_what_is_in_the_maps() {
     assert_eq!(self::pins(&bpf), pins, "a map was replaced");
     drop(same);
 
-    let bigger = bpf.load_sized(NodeConfig::default(), MapSizes { endpoints: 2048, ..small() });
+    let bigger = bpf.load_sized(MapSizes { endpoints: 2048, ..small_maps() });
     assert_eq!(bigger.endpoints().max_entries(), 2048);
     assert_eq!(bigger.endpoints().get(&ip).unwrap(), Some(info));
     assert_eq!(bigger.policy(7).unwrap().entries().unwrap(), [(key, PolicyEntry::default())]);
@@ -45,7 +45,7 @@ fn a_restart_keeps_what_is_in_the_maps() {
 #[test]
 fn policies_keep_their_entries_in_maps_of_another_size() {
     let bpf = BpfFs::mount();
-    let sized = |policy| bpf.load_sized(NodeConfig::default(), MapSizes { policy, ..small() });
+    let sized = |policy| bpf.load_sized(MapSizes { policy, ..small_maps() });
     let key = |port| PolicyKey::port(300, false, 6, port);
     let entry = |port: u16| PolicyEntry { deny: port == 81, view: 0, cookie: port.into() };
     let want: Vec<_> = [80, 81, 443].map(|port| (key(port), entry(port))).into();
@@ -74,7 +74,7 @@ fn another_file_system_is_named() {
         bpf_root: directory.path().into(),
         ipv4: true,
         ipv6: true,
-        sizes: small(),
+        sizes: small_maps(),
         node: NodeConfig::default(),
     };
     let error = cilia_loader::Datapath::load(&config).unwrap_err().to_string();

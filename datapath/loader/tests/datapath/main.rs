@@ -3,7 +3,6 @@
 
 mod bench;
 mod blocks;
-mod bpffs;
 mod capture;
 mod classifiers;
 mod cluster;

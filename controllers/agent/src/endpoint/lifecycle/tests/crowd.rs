@@ -24,7 +24,7 @@ fn a_hundred_pods_live_move_and_go_without_a_trace() {
         let server = api_server().await;
         node(&server).await;
         let state = tempfile::tempdir().unwrap();
-        let bpf = crate::device::testing::BpfFs::mount();
+        let bpf = cilia_loader::testing::BpfFs::mount();
         let agent = Agent::start(&server, "first", state.path(), bpf.path()).await;
         let pods: Api<Pod> = Api::namespaced(server.client(), "default");
         for number in 0..PODS {

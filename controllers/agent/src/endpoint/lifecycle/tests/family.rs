@@ -1,13 +1,14 @@
 //! A node whose pods have addresses of one family only.
 
 use cilia_crds::CiliumEndpoint;
+use cilia_loader::testing::BpfFs;
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 
 use super::{addresses_of, connect, node_with, nothing_is_left, pod, request, talk};
-use crate::device::testing::{BpfFs, PodNetns, in_private_node};
+use crate::device::testing::{PodNetns, in_private_node};
 use crate::endpoint::test_agent::Agent;
 use crate::endpoint::testing::api_server;
 

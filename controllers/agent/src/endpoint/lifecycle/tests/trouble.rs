@@ -51,7 +51,7 @@ fn trouble_costs_no_pod_its_network() {
         let server = api_server().await;
         node(&server).await;
         let state = tempfile::tempdir().unwrap();
-        let bpf = crate::device::testing::BpfFs::mount();
+        let bpf = cilia_loader::testing::BpfFs::mount();
         let agent = Agent::start(&server, "first", state.path(), bpf.path()).await;
         let pods: Api<Pod> = Api::namespaced(server.client(), "default");
         let objects: Api<CiliumEndpoint> = Api::namespaced(server.client(), "default");

@@ -15,6 +15,7 @@
 
 mod bucket;
 mod job;
+mod lane;
 mod queue;
 mod rate;
 mod workqueues;
@@ -33,7 +34,8 @@ use tracing::{debug, error, warn};
 
 pub use bucket::Bucket;
 pub use job::Job;
-pub use queue::{Ended, Lane, Queue, Retry, Taken, Turn, Verdict};
+pub use lane::{Lane, Retry};
+pub use queue::{Ended, Queue, Taken, Turn, Verdict};
 pub use rate::Rate;
 pub use workqueues::Workqueues;
 

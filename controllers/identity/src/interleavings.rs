@@ -26,6 +26,8 @@ const PODS: [&str; 6] = ["p0", "p1", "p2", "p3", "p4", "p5"];
 /// As few numbers as there may be label sets in use and unused ones on their way out.
 const NUMBERS: std::ops::RangeInclusive<u32> = 1000..=1007;
 const APPS: u32 = 5;
+/// Two requests of one agent for one number, of which the older's answer came last.
+const FAILED_ONCE: [u64; 1] = [1130];
 
 fn labels(app: u32) -> Arc<Labels> {
     let mut labels = Labels::new();
@@ -49,7 +51,7 @@ impl World {
         let agent = || Agent {
             ledger: Ledger::with_pool(Pool::of(NUMBERS)),
             unheard: VecDeque::new(),
-            busy: BTreeMap::new(),
+            busy: BTreeSet::new(),
         };
         Self {
             objects: BTreeMap::new(),
@@ -172,7 +174,7 @@ fn a_number_never_stands_for_two_label_sets() {
         Some(seed) => (seed, 1),
         None => (0, number("CILIA_SEQUENCES").unwrap_or(150)),
     };
-    for seed in first..first + count {
+    for seed in (first..first + count).chain(FAILED_ONCE) {
         let mut world = World::new(seed);
         for step in 0..400 {
             world.step();

@@ -7,7 +7,9 @@
 //! * what doesn't exist is made under a number that nobody is known to have; the API server lets only one make it.
 //!
 //! The watch tells in order, the answers to requests come whenever they come: what the watch has said of a number
-//! since the request counts more than the answer, which may be older.
+//! since the request counts more than the answer, which may be older. Several requests may be under way for one number
+//! (to make it for one label set, and to take the mark off what another agent made under it meanwhile), and nobody tells
+//! whose answer comes: once the watch has said something, none of theirs counts until all are done.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +38,16 @@ pub enum Step {
 pub struct Ledger {
     index: Index,
     pool: Pool,
-    /// Numbers that the API server was asked about, and whether the watch has told of them since.
-    asked: BTreeMap<NumericIdentity, bool>,
+    /// Numbers that the API server was asked about.
+    asked: BTreeMap<NumericIdentity, Asked>,
+}
+
+/// Requests that are under way for one number: at least one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked {
+    requests: usize,
+    /// The watch has told of the number since the first of them.
+    told: bool,
 }
 
 impl Ledger {
@@ -62,8 +72,8 @@ impl Ledger {
 
     /// The watch says what an identity is now, or that there is none (any more); `true` if that is news.
     pub fn heard(&mut self, number: NumericIdentity, record: Option<Record>) -> bool {
-        if let Some(told) = self.asked.get_mut(&number) {
-            *told = true;
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.told = true;
         }
         self.know(number, record)
     }
@@ -71,18 +81,38 @@ impl Ledger {
     /// The API server answers [`Step::Make`] or [`Step::Unmark`]: with the identity that there is, whoever made it,
     /// or that there is none; `true` if that is news.
     pub fn answered(&mut self, number: NumericIdentity, record: Option<Record>) -> bool {
-        if self.asked.get(&number) == Some(&true) {
-            self.unsure(number);
+        if self.done(number) {
+            self.release(number);
             return false;
         }
-        self.asked.remove(&number);
         self.know(number, record)
     }
 
-    /// There is no answer. If something was done, the watch will say so.
+    /// There is no answer, or nobody waits for it any more. If something was done, the watch will say so.
     pub fn unsure(&mut self, number: NumericIdentity) {
-        self.asked.remove(&number);
-        if self.index.get(number).is_none() {
+        self.done(number);
+        self.release(number);
+    }
+
+    /// One more request is under way.
+    fn ask(&mut self, number: NumericIdentity) {
+        self.asked.entry(number).or_default().requests += 1;
+    }
+
+    /// One request fewer is under way; whether the watch has told of the number since.
+    fn done(&mut self, number: NumericIdentity) -> bool {
+        let Some(asked) = self.asked.get_mut(&number) else { return false };
+        let told = asked.told;
+        asked.requests -= 1;
+        if asked.requests == 0 {
+            self.asked.remove(&number);
+        }
+        told
+    }
+
+    /// The number is free, unless there is such an identity or it may be being made.
+    fn release(&mut self, number: NumericIdentity) {
+        if self.index.get(number).is_none() && !self.asked.contains_key(&number) {
             self.pool.release(number);
         }
     }
@@ -92,11 +122,9 @@ impl Ledger {
             self.pool.take(number);
             return self.index.upsert(number, record);
         }
-        // One that is being made stays set aside.
-        if !self.asked.contains_key(&number) {
-            self.pool.release(number);
-        }
-        self.index.remove(number)
+        let known = self.index.remove(number);
+        self.release(number);
+        known
     }
 
     /// What to do for these labels; what has to be made gets the number `former`, if that is free.
@@ -112,7 +140,7 @@ impl Ledger {
             if !marked {
                 return Step::Use(number);
             }
-            self.asked.insert(number, false);
+            self.ask(number);
             return Step::Unmark(number);
         }
         if !makes {
@@ -122,7 +150,7 @@ impl Ledger {
         let Some(number) = again.or_else(|| self.pool.draw_for(labels, rng)) else {
             return Step::Full;
         };
-        self.asked.insert(number, false);
+        self.ask(number);
         Step::Make(number)
     }
 }
@@ -175,6 +203,24 @@ mod tests {
         ledger.heard(other, None);
         assert!(!ledger.answered(other, Some(record("web", false))));
         assert_eq!(ledger.next(&web, None, true, &mut rng), Step::Make(other));
+    }
+
+    #[test]
+    fn an_answer_that_is_older_than_the_watch_counts_for_nothing_however_many_were_asked() {
+        let mut ledger = Ledger::new(Space::new(0, 255).expect("allowed"));
+        let mut rng = StdRng::seed_from_u64(1);
+        let (web, db, one) = (labels("web"), labels("db"), NumericIdentity(1000));
+        assert_eq!(ledger.next(&web, Some(one), true, &mut rng), Step::Make(one));
+        // Another agent was first: its identity is marked, unmarked, and marked again while `web` waits for an answer.
+        ledger.heard(one, Some(record("db", true)));
+        assert_eq!(ledger.next(&db, None, true, &mut rng), Step::Unmark(one));
+        ledger.answered(one, Some(record("db", false)));
+        ledger.heard(one, Some(record("db", false)));
+        ledger.heard(one, Some(record("db", true)));
+        assert!(!ledger.answered(one, Some(record("db", false))), "read before the second mark");
+        assert_eq!(ledger.next(&db, None, true, &mut rng), Step::Unmark(one));
+        assert!(ledger.answered(one, Some(record("db", false))), "nothing else is under way");
+        assert_eq!(ledger.next(&db, None, true, &mut rng), Step::Use(one));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! An agent, as far as identities go.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use cilia_crds::NumericIdentity;
 
@@ -11,8 +11,8 @@ use crate::{Ledger, Record, Step};
 pub(super) struct Agent {
     pub(super) ledger: Ledger,
     pub(super) unheard: VecDeque<(NumericIdentity, Option<Record>)>,
-    /// Label sets with a request under way.
-    pub(super) busy: BTreeMap<NumericIdentity, u32>,
+    /// Label sets with a request under way: one each, but there may be several of one number.
+    pub(super) busy: BTreeSet<u32>,
 }
 
 impl World {
@@ -31,15 +31,15 @@ impl World {
             let marked = ledger.index().get(number).is_none_or(|record| record.marked);
             ledger.index().number(&labels) == Some(number) && !marked
         });
-        if current || busy.values().any(|under_way| *under_way == app) {
+        if current || busy.contains(&app) {
             return;
         }
         let step = ledger.next(&labels, has, true, &mut self.rng);
-        let who = Who::Agent(index);
+        let who = Who::Agent { index, app };
         match step {
             Step::Use(number) => self.pods.get_mut(pod).expect("a pod").2 = Some(number),
             Step::Make(number) | Step::Unmark(number) => {
-                busy.insert(number, app);
+                busy.insert(app);
                 let unmark = matches!(step, Step::Unmark(_));
                 self.send(
                     who,

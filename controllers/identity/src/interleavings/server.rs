@@ -34,7 +34,11 @@ pub(super) enum Answer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
-    Agent(usize),
+    /// For these labels.
+    Agent {
+        index: usize,
+        app: u32,
+    },
     /// The leader of this term.
     Operator(u64),
     Collector,
@@ -123,12 +127,12 @@ impl World {
         }
         match who {
             _ if orphan => {}
-            Who::Agent(agent) if created && matches!(answer, Answer::Conflict) => {
-                self.send(Who::Agent(agent), number, Request::Get);
+            Who::Agent { .. } if created && matches!(answer, Answer::Conflict) => {
+                self.send(who, number, Request::Get);
             }
-            Who::Agent(agent) => {
-                let agent = &mut self.agents[agent];
-                agent.busy.remove(&number);
+            Who::Agent { index, app } => {
+                let agent = &mut self.agents[index];
+                agent.busy.remove(&app);
                 match answer {
                     Answer::Is(record) => drop(agent.ledger.answered(number, Some(record))),
                     Answer::None => drop(agent.ledger.answered(number, None)),

@@ -216,12 +216,36 @@ impl<K: Clone + Eq + Hash> Managed<K> {
                 self.unwant(identity);
                 Plan::Nothing
             }
-            // Somebody else has made one for these labels, before ours was.
-            None if wanted.ours.is_none() && self.existing.number(&wanted.labels).is_some() => {
-                Plan::Again(self.give_up(identity))
+            // Before ours was made, somebody else may have made one for these labels.
+            None => {
+                let (labels, new) = (Arc::clone(&wanted.labels), wanted.ours.is_none());
+                let other = self.existing.number(&labels).filter(|_| new);
+                other.map_or_else(
+                    || Plan::Create(Arc::clone(&labels)),
+                    |other| self.yield_to(other, identity, &labels),
+                )
             }
-            None => Plan::Create(Arc::clone(&wanted.labels)),
         }
+    }
+
+    /// Somebody else has made `other` for these labels, before `identity` was made for them.
+    fn yield_to(
+        &mut self,
+        other: NumericIdentity,
+        identity: NumericIdentity,
+        labels: &Arc<Labels>,
+    ) -> Plan<K> {
+        let created = self.existing.get(other).map(|record| record.created);
+        let mut pods = match self.wanted.get(&other) {
+            // It is about to get other labels back, and can't be had.
+            Some(wanted) if wanted.ours == created => return Plan::Create(Arc::clone(labels)),
+            // It can't be had as long as it is wanted for other labels, which will never be its own: without this
+            // the pods would be placed where they are, and sent away again, until somebody looks at the other one.
+            Some(_) => self.give_up(other),
+            None => Vec::new(),
+        };
+        pods.extend(self.give_up(identity));
+        Plan::Again(pods)
     }
 
     /// Wants the identity that all agents choose for these labels, if there is one.

@@ -58,7 +58,13 @@ impl Identities {
             let step = self.state().ledger.next(labels, former, makes, &mut rand::rng());
             match step {
                 Step::Use(number) => return Ok(number),
-                Step::Unmark(number) => self.unmark(number).await?,
+                Step::Unmark(number) => {
+                    self.unmark(number).await?;
+                    if attempt > 0 {
+                        // The watch has told something else since, and will tell what is so.
+                        tokio::time::sleep(pause).await;
+                    }
+                }
                 Step::Make(number) => {
                     if self.make(number, labels).await? {
                         continue;
@@ -91,37 +97,33 @@ impl Identities {
         let failed = |operation| {
             move |cause| Error::Kubernetes { operation, number, cause: Box::new(cause) }
         };
+        let asked = Asked(self, Some(number));
         match self.0.api.create(&PostParams::default(), &object(number, labels)).await {
             Ok(made) => {
-                self.answered(number, Some(&made));
+                asked.answered(Some(&made));
                 Ok(true)
             }
             // Somebody else's, mostly of the same labels: whose, the watch would say a little later.
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let there = self.0.api.get_opt(&number.to_string()).await;
-                match there.inspect_err(|_| self.state().ledger.unsure(number)) {
-                    Ok(there) => self.answered(number, there.as_ref()),
-                    Err(cause) => return Err(failed("read")(cause)),
-                }
+                let there =
+                    self.0.api.get_opt(&number.to_string()).await.map_err(failed("read"))?;
+                asked.answered(there.as_ref());
                 Ok(false)
             }
-            Err(cause) => {
-                self.state().ledger.unsure(number);
-                Err(failed("create")(cause))
-            }
+            Err(cause) => Err(failed("create")(cause)),
         }
     }
 
     /// Takes the garbage collector's mark off, so that its deletion fails. If the identity is gone or another's by
     /// now, that is known afterwards.
     async fn unmark(&self, number: NumericIdentity) -> Result<(), Error> {
+        let asked = Asked(self, Some(number));
         let patch = serde_json::json!({"metadata": {"annotations": {HEARTBEAT: null}}});
         let name = number.to_string();
         match self.0.api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(identity) => self.answered(number, Some(&identity)),
-            Err(kube::Error::Api(status)) if status.code == 404 => self.answered(number, None),
+            Ok(identity) => asked.answered(Some(&identity)),
+            Err(kube::Error::Api(status)) if status.code == 404 => asked.answered(None),
             Err(cause) => {
-                self.state().ledger.unsure(number);
                 let (operation, cause) = ("unmark", Box::new(cause));
                 return Err(Error::Kubernetes { operation, number, cause });
             }
@@ -146,6 +148,26 @@ impl Identities {
             computed
         };
         Error::Exhausted { labels: labels.canonical(), numbers, advice }
+    }
+}
+
+/// A request for a number that is under way. One that ends without an answer, or that nobody waits for any more, is told
+/// to the ledger, too.
+struct Asked<'a>(&'a Identities, Option<NumericIdentity>);
+
+impl Asked<'_> {
+    fn answered(mut self, there: Option<&CiliumIdentity>) {
+        if let Some(number) = self.1.take() {
+            self.0.answered(number, there);
+        }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.1 {
+            self.0.state().ledger.unsure(number);
+        }
     }
 }
 

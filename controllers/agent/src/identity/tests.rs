@@ -69,7 +69,6 @@ async fn reserved_label_sets_need_no_allocation() {
     assert!(identities.is_current(&init, NumericIdentity::INIT));
 }
 
-/// Ten agents need a number for each of many label sets at once (`CILIA_LABEL_SETS`, 40 by default).
 fn with(well_known: Vec<(NumericIdentity, Labels)>, timeout: Duration) -> Identities {
     let (space, management) = (Space::new(0, 255).unwrap(), Management::Operator);
     let settings = Settings { space, management, well_known, timeout, grace: Duration::ZERO };
@@ -101,6 +100,30 @@ async fn nobody_waits_for_an_identity_for_ever() {
     assert!(error.contains("k8s:app=web") && error.contains("not within 3s"), "{error}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_that_nobody_waits_for_any_more_sets_no_number_aside() {
+    let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, tower::BoxError>>()
+    });
+    let identities = Identities::with_settings(
+        kube::Client::new(silent, "default"),
+        Settings {
+            space: Space::new(0, 255).unwrap(),
+            management: Management::Agent,
+            well_known: Vec::new(),
+            timeout: Duration::from_secs(3),
+            grace: Duration::ZERO,
+        },
+    );
+    identities.synced();
+    let free = || identities.state().ledger.pool().free();
+    let before = free();
+    let error = identities.allocate(&labels("web")).await.unwrap_err().to_string();
+    assert!(error.contains("not within 3s"), "{error}");
+    assert_eq!(free(), before);
+}
+
+/// Ten agents need a number for each of many label sets at once (`CILIA_LABEL_SETS`, 40 by default).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_agree_whoever_was_first() {
     use cilia_runtime::testing::eventually;

@@ -131,8 +131,9 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Lanes<K> {
 
     /// Changes the tokens of the write budget that a lane leaves for the lanes before it.
     pub fn set_reserve(&self, lane: usize, reserve: f64) {
-        self.queue().set_reserve(lane, reserve);
-        self.0.changed.notify_one();
+        if self.queue().set_reserve(lane, reserve) {
+            self.0.changed.notify_one();
+        }
     }
 
     /// Changes how long a run of a lane keeps the next one from beginning.

@@ -201,7 +201,7 @@ impl Pump {
             watch::Event::Deleted(key) => self.nodes.remove(&key),
             watch::Event::Synced => true,
         };
-        self.budget.nodes(self.nodes.len());
+        self.reconciler.nodes(self.nodes.len());
     }
 
     fn keep_up(&mut self) {

@@ -1,7 +1,6 @@
 //! Carries slices between the core, the lanes and the API server.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +28,6 @@ pub(super) struct Reconciler {
     metrics: Metrics,
     budget: Arc<Budget>,
     conflicts: Conflicts<Text>,
-    /// The bits of how much of the budget is kept for priority namespaces.
-    reserve: AtomicU64,
     epoch: Instant,
 }
 
@@ -49,9 +46,14 @@ impl Reconciler {
             metrics,
             budget,
             conflicts: Conflicts::default(),
-            reserve: AtomicU64::new(0f64.to_bits()),
             epoch: Instant::now(),
         }
+    }
+
+    /// The cluster has this many nodes now, on which the limits depend.
+    pub(super) fn nodes(&self, nodes: usize) {
+        self.budget.nodes(nodes);
+        self.lanes.set_apart(STANDARD, self.budget.apart());
     }
 
     /// Tells the core something, and queues what has come to be wrong.
@@ -72,9 +74,7 @@ impl Reconciler {
         };
         // The lanes ask whose turn it is while they are locked, so the core must not be locked here.
         let reserve = if priorities { self.budget.reserve() } else { 0.0 };
-        if self.reserve.swap(reserve.to_bits(), Ordering::Relaxed) != reserve.to_bits() {
-            self.lanes.set_reserve(STANDARD, reserve);
-        }
+        self.lanes.set_reserve(STANDARD, reserve);
         self.queue(changed.into_iter().filter(|changed| Some(&changed.slice) != apart));
         told
     }
@@ -135,7 +135,6 @@ impl Reconciler {
             Err((outcome, failure)) => (outcome, Some(failure)),
         };
         self.budget.answered(sent.elapsed(), failure.as_ref());
-        self.lanes.set_apart(STANDARD, self.budget.apart());
         let unknown = outcome == Outcome::Unknown;
         let Some(failure) = failure else {
             self.tell(|slices, _| slices.settle(&write.slice, outcome));

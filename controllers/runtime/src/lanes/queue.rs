@@ -191,9 +191,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Changes the tokens that a lane leaves for the lanes before it.
-    pub fn set_reserve(&mut self, lane: usize, reserve: f64) {
-        self.lanes[lane].reserve = reserve;
+    /// Changes the tokens that a lane leaves for the lanes before it; whether that is news.
+    pub fn set_reserve(&mut self, lane: usize, reserve: f64) -> bool {
+        let before = std::mem::replace(&mut self.lanes[lane].reserve, reserve);
+        before.to_bits() != reserve.to_bits()
     }
 
     /// Changes how long a run of a lane keeps the next one from beginning; whether that is news.

@@ -38,6 +38,11 @@ pub(crate) async fn replace_agent(stage: &Stage, node: &str) -> Result<()> {
 /// Kills the agent on `node` and waits until its successor is ready.
 pub(crate) async fn kill_agent(stage: &Stage, node: &str) -> Result<()> {
     replace_agent(stage, node).await?;
+    ready(stage, node).await
+}
+
+/// Waits until the agent on `node` says that it is well.
+pub(crate) async fn ready(stage: &Stage, node: &str) -> Result<()> {
     until(&format!("readiness of the agent on {node}"), LIMIT, || async {
         match agent::run(stage, node, &["status", "--brief"]).await {
             Ok(text) if text.trim() == "OK" => Look::Done(()),

@@ -7,13 +7,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use cilia_e2e::scenario::pods::{self, Pod};
 use cilia_e2e::scenario::traffic::{Protocol, reaches};
 use cilia_e2e::scenario::{Stage, agent, chart};
-use cilia_e2e::wait::{Look, until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{ChildStderr, ChildStdout};
 
 use super::{LIMIT, PORT, command, talkers};
-use crate::agent_restart::kill_agent;
+use crate::agent_restart::{kill_agent, ready};
 use crate::asked_for;
 
 pub(crate) async fn a_node_has_settings_of_its_own(stage: &Stage) -> Result<()> {
@@ -53,15 +52,7 @@ pub(crate) async fn a_node_has_settings_of_its_own(stage: &Stage) -> Result<()> 
 async fn renew_agent(stage: &Stage, node: &str) -> Result<()> {
     let old = agent::pod(stage, node).await?["metadata"]["name"].clone();
     stage.delete("pod", chart::NAMESPACE, old.as_str().unwrap_or_default()).await?;
-    until(&format!("the next agent on {node}"), LIMIT, || async {
-        match agent::run(stage, node, &["status", "--brief"]).await {
-            Ok(text) if text.trim() == "OK" => Look::Done(()),
-            Ok(text) => Look::Not(text),
-            Err(error) => Look::Not(error.to_string()),
-        }
-    })
-    .await?;
-    Ok(())
+    ready(stage, node).await
 }
 
 pub(crate) async fn events_go_on_when_an_agent_ends(stage: &Stage) -> Result<()> {

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, NOT_FOUND};
 
-/// Objects asked for at once.
-const PAGE: u32 = 500;
+/// Objects asked for at once, where nothing else is said.
+pub(crate) const PAGE: u32 = 500;
 
 /// The group whose kinds this operator registers; one that is switched off is not there.
 const OURS: &str = "cilium.io";

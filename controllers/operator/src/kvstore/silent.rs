@@ -14,9 +14,6 @@ use kube::{Api, ResourceExt};
 use crate::listing;
 use crate::wiring::Context;
 
-/// Endpoints asked for at once.
-const PAGE: u32 = 500;
-
 /// What the endpoints of Kubernetes use, if an agent is silent; else nothing.
 pub(super) async fn in_use(context: &Context, client: &Client) -> anyhow::Result<HashSet<u32>> {
     let config = &context.config;
@@ -43,7 +40,7 @@ pub(super) async fn in_use(context: &Context, client: &Client) -> anyhow::Result
         "agents are silent: identities that endpoints have are not collected"
     );
     let api: Api<CiliumEndpoint> = Api::all(context.client.clone());
-    listing::objects_by(PAGE, &api, "CiliumEndpoints", |endpoint| {
+    listing::objects_by(listing::PAGE, &api, "CiliumEndpoints", |endpoint| {
         let identity = endpoint.status.and_then(|status| status.identity?.id);
         numbers.extend(identity.and_then(|id| u32::try_from(id).ok()));
     })

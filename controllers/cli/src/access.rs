@@ -63,7 +63,9 @@ enum Way {
 
 impl Access {
     /// With what the file of settings says of options that were not given.
-    pub(crate) fn settled(self) -> anyhow::Result<Self> {
+    pub(crate) fn settled(mut self) -> anyhow::Result<Self> {
+        // An empty variable is none.
+        self.host = self.host.filter(|host| !host.is_empty());
         let settings = Settings::read(self.config.as_deref())?;
         Ok(self.or(settings))
     }

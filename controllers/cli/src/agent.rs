@@ -88,7 +88,8 @@ impl Agent {
         if !told.is_success() {
             bail!("{}", refusal(told, &Method::GET, path, &body));
         }
-        serde_json::from_slice(&body).context("read the agent's answer").map(Some)
+        let answer = serde_json::from_slice(&body);
+        answer.with_context(|| format!("read the answer of {} to {path}", self.name())).map(Some)
     }
 
     /// The answer to `path`, which is there.
@@ -120,7 +121,9 @@ impl Agent {
             let answer = self.ask(method, path, body).await?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), LONGEST).collect().await;
-            let body = body.map_err(|error| anyhow::anyhow!("read the agent's answer: {error}"))?;
+            let body = body.map_err(|error| {
+                anyhow::anyhow!("read the answer of {} to {path}: {error}", self.name())
+            })?;
             Ok((status, body.to_bytes()))
         };
         let answer = tokio::time::timeout(self.patience, whole).await;
@@ -165,15 +168,16 @@ impl Agent {
         let json = http::HeaderValue::from_static("application/json");
         request.headers_mut().insert(http::header::CONTENT_TYPE, json);
         match &self.place {
-            Place::Socket(path) => {
-                let stream = match UnixStream::connect(path).await {
+            Place::Socket(socket) => {
+                let stream = match UnixStream::connect(socket).await {
                     Ok(stream) => stream,
-                    Err(error) => bail!("{}", unreachable(path, &error)),
+                    Err(error) => bail!("{}", unreachable(socket, &error)),
                 };
                 let (mut sender, connection) =
                     hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
                 tokio::spawn(connection);
-                sender.send_request(request).await.context("ask the agent")
+                let answer = sender.send_request(request).await;
+                answer.with_context(|| format!("ask {} for {path}", self.name()))
             }
             Place::Pod(pod) => {
                 let (stream, held) = pod.connect().await?;
@@ -199,6 +203,7 @@ impl Agent {
 /// The path in `unix://PATH`.
 pub(crate) fn socket(host: &str) -> anyhow::Result<PathBuf> {
     match host.split_once("://") {
+        Some(("unix", "")) => bail!("--host {host:?}: a path is missing: unix://PATH"),
         Some(("unix", path)) => Ok(path.into()),
         Some((scheme, _)) => bail!("--host {host:?}: {scheme} is not possible, only unix://PATH"),
         None => Ok(host.into()),
@@ -284,7 +289,9 @@ mod tests {
         let error = agent.get("/v1/healthz").await.expect_err("nobody there").to_string();
         assert!(error.starts_with("cilium: daemon unreachable: no agent runs here"), "{error}");
         assert!(error.contains("kubectl -n kube-system exec"), "{error}");
-        assert!(Agent::new("tcp://10.0.0.1").is_err());
+        for bad in ["tcp://10.0.0.1", "unix://"] {
+            assert!(Agent::new(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::access::{Access, Reach};
 use crate::agent::Agent;
-use crate::output::{Format, text};
+use crate::output::{Format, text, write_bytes};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -18,8 +18,8 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_parser = ["etcd"])]
     kvstore: Option<String>,
     /// How to reach it, such as etcd.address=http://HOST:2379 [default: the agent's]
-    #[arg(long = "kvstore-opt", global = true, value_name = "OPTION=VALUE", value_delimiter = ',', value_parser = pair)]
-    options: Vec<(String, String)>,
+    #[arg(long = "kvstore-opt", global = true, value_name = "OPTION=VALUE", value_parser = pairs)]
+    options: Vec<Pairs>,
     #[command(subcommand)]
     command: Command,
 }
@@ -31,16 +31,16 @@ enum Command {
         /// All keys that begin with it
         #[arg(long)]
         recursive: bool,
-        /// The key [default with --recursive: cilium/]
+        /// The key [default with --recursive: all]
         key: Option<String>,
     },
     /// Sets a key
     Set {
         /// The key
-        #[arg(long)]
+        #[arg(long, allow_hyphen_values = true)]
         key: Option<String>,
         /// Its value
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", allow_hyphen_values = true)]
         value: String,
     },
     /// Deletes a key, or all that begin with it
@@ -55,8 +55,8 @@ enum Command {
 
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// All that is Cilium's.
-const ROOT: &str = "cilium/";
+
+type Pairs = Vec<(String, String)>;
 
 pub(crate) async fn run(
     access: &Access,
@@ -76,14 +76,16 @@ async fn options(access: &Access, arguments: &Arguments) -> anyhow::Result<Optio
         let Reach::Here(agent) = access.reach().await? else {
             bail!(
                 "name the store with --kvstore-opt etcd.address=... or etcd.config=FILE, or run this in \
-                 an agent's pod, which knows it"
+                 an agent's pod, which knows it: kubectl -n {} exec ds/cilium -- cilia kvstore ...",
+                access.namespace()
             );
         };
-        options = agents_options(&agent)
-            .await
-            .context("--kvstore-opt etcd.address=http://HOST:2379 names another")?;
+        options = agents_options(&agent).await.context(
+            "Unable to retrieve cilium configuration (--kvstore-opt etcd.address=http://HOST:2379 asks a \
+             store without it)",
+        )?;
     }
-    options.extend(arguments.options.iter().cloned());
+    options.extend(arguments.options.iter().flatten().cloned());
     Options::parse(&options).context("--kvstore-opt")
 }
 
@@ -106,13 +108,13 @@ async fn perform(
 ) -> anyhow::Result<()> {
     match command {
         Command::Get { recursive: true, key } => {
-            let prefix = key.as_deref().unwrap_or(ROOT);
+            let prefix = key.as_deref().unwrap_or_default();
             let (pairs, _) = client.list(prefix).await.context("Unable to list keys")?;
             if let Some(format) = format {
                 return format.print(&listed(&pairs));
             }
             for pair in &pairs {
-                println!("{}", line(&pair.key, &pair.value));
+                write_bytes(&line(&pair.key, &pair.value));
             }
             Ok(())
         }
@@ -124,7 +126,7 @@ async fn perform(
             if let Some(format) = format {
                 return format.print(&json!(String::from_utf8_lossy(&pair.value)));
             }
-            println!("{}", line(key.as_bytes(), &pair.value));
+            write_bytes(&line(key.as_bytes(), &pair.value));
             Ok(())
         }
         Command::Set { key: None, .. } => bail!("--key attribute reqiured"),
@@ -136,18 +138,18 @@ async fn perform(
             bail!("Please specify a key or key prefix to delete")
         }
         Command::Delete { recursive, key: Some(key) } => {
-            let deleted = if *recursive {
-                client.delete_prefix(key).await.map(drop)
+            if *recursive {
+                client.delete_prefix(key).await.map(drop).context("Unable to delete keys")
             } else {
-                client.delete(key).await.map(drop)
-            };
-            deleted.with_context(|| format!("Unable to delete {key}"))
+                client.delete(key).await.map(drop).context("Unable to delete key")
+            }
         }
     }
 }
 
-fn line(key: &[u8], value: &[u8]) -> String {
-    format!("{} => {}", String::from_utf8_lossy(key), String::from_utf8_lossy(value))
+/// As they are, text or not.
+fn line(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [key, b" => ", value, b"\n"].concat()
 }
 
 /// Keys with their values for programs: any bytes, in base64.
@@ -160,9 +162,19 @@ fn listed(pairs: &[KeyValue]) -> Value {
     Value::Object(pairs.iter().map(member).collect::<Map<_, _>>())
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    pair.ok_or_else(|| "use OPTION=VALUE".to_owned())
+/// `OPTION=VALUE,...`, or an object in JSON, as the agent's flag of that name takes them.
+fn pairs(text: &str) -> Result<Pairs, String> {
+    if text.trim_start().starts_with('{') {
+        let object: Result<BTreeMap<String, String>, _> = serde_json::from_str(text);
+        return object
+            .map(|object| object.into_iter().collect())
+            .map_err(|error| error.to_string());
+    }
+    let pair = |pair: &str| {
+        let pair = pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        pair.ok_or_else(|| "use OPTION=VALUE".to_owned())
+    };
+    text.split(',').map(pair).collect()
 }
 
 #[cfg(test)]
@@ -170,7 +182,7 @@ mod tests {
     use cilia_kvstore::testing::Etcd;
     use serde_json::json;
 
-    use super::{Command, perform};
+    use super::{Command, line, pairs, perform};
     use crate::output::{Format, Kept, captured};
 
     #[tokio::test]
@@ -189,7 +201,9 @@ mod tests {
         let one = Command::Get { recursive: false, key: key("cilium/a") };
         assert_eq!(run(one, None).await.1, "cilium/a => 1\n");
         let all = || Command::Get { recursive: true, key: None };
-        assert_eq!(run(all(), None).await.1, "cilium/a => 1\ncilium/b/c => 2\n");
+        assert_eq!(run(all(), None).await.1, "cilium/a => 1\ncilium/b/c => 2\nother => 3\n");
+        let some = Command::Get { recursive: true, key: key("cilium/b") };
+        assert_eq!(run(some, None).await.1, "cilium/b/c => 2\n");
         let kept = Kept::default();
         run(all(), Some(&Format::Keep(kept.clone()))).await.0.expect("a list");
         let value = kept.take();
@@ -200,7 +214,7 @@ mod tests {
         let delete = |recursive: bool, name: &str| Command::Delete { recursive, key: key(name) };
         assert_eq!(run(delete(false, "cilium/b"), None).await.0, Ok(()), "it is not there");
         assert_eq!(run(delete(true, "cilium/b"), None).await.0, Ok(()));
-        assert_eq!(run(all(), None).await.1, "cilium/a => 1\n");
+        assert_eq!(run(all(), None).await.1, "cilium/a => 1\nother => 3\n");
         let nothing = Command::Delete { recursive: true, key: None };
         assert_eq!(
             run(nothing, None).await.0,
@@ -208,5 +222,22 @@ mod tests {
         );
         let unnamed = Command::Set { key: None, value: String::new() };
         assert_eq!(run(unnamed, None).await.0, Err("--key attribute reqiured".into()));
+    }
+
+    #[test]
+    fn options_are_pairs_or_an_object() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let want = vec![pair("etcd.address", "http://a:1"), pair("etcd.qps", "5")];
+        assert_eq!(pairs("etcd.address=http://a:1,etcd.qps=5"), Ok(want.clone()));
+        let object = r#"{"etcd.address": "http://a:1", "etcd.qps": "5"}"#;
+        assert_eq!(pairs(object), Ok(want));
+        for bad in ["etcd", "a=b,", "{", r#"{"a": 1}"#] {
+            assert!(pairs(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_stay_what_they_are() {
+        assert_eq!(line(b"a\xff", b"\x00\xfe"), b"a\xff => \x00\xfe\n");
     }
 }

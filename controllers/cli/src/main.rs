@@ -37,10 +37,12 @@ mod version;
 #[cfg(test)]
 mod workstation_tests;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -60,10 +62,33 @@ struct Arguments {
     #[command(flatten)]
     access: Access,
     /// Answer as json, yaml, jsonpath='{.path}' or table
-    #[arg(short, long, global = true, value_name = "FORMAT")]
+    #[arg(short, long, global = true, value_name = "FORMAT", value_parser = Formats,
+          hide_possible_values = true)]
     output: Option<Choice>,
     #[command(subcommand)]
     command: Command,
+}
+
+/// Reads what `-o` says, and tells shells what it may say.
+#[derive(Debug, Clone)]
+struct Formats;
+
+impl TypedValueParser for Formats {
+    type Value = Choice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Choice, clap::Error> {
+        let read = StringValueParser::new().try_map(|text| text.parse::<Choice>());
+        read.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(["json", "yaml", "jsonpath=", "table"].into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// The status of the program, by what it found.
@@ -164,7 +189,10 @@ async fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let words: Vec<String> = std::env::args().skip(1).collect();
+            let words = std::env::args_os().skip(1);
+            // Bytes that are no text are no word of ours.
+            let words: Vec<String> =
+                words.map(|word| word.to_string_lossy().into_owned()).collect();
             if error.kind() == ErrorKind::InvalidSubcommand
                 && let Some(why) = absent::why(&words, &Arguments::command())
             {
@@ -276,7 +304,7 @@ mod tests {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "cilia", &mut script);
             let script = String::from_utf8_lossy(&script);
-            for word in ["sysdump", "ipcache", "related-to"] {
+            for word in ["sysdump", "ipcache", "related-to", "jsonpath="] {
                 assert!(script.contains(word), "{shell}: {word}");
             }
         }

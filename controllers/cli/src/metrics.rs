@@ -1,6 +1,5 @@
 //! `cilia metrics`.
 
-use anyhow::Context as _;
 use regex::Regex;
 use serde_json::Value;
 
@@ -14,8 +13,8 @@ pub(crate) enum Command {
     #[command(alias = "ls")]
     List {
         /// Only metrics whose name matches this regular expression
-        #[arg(short = 'p', long = "match-pattern", value_name = "REGEX")]
-        pattern: Option<String>,
+        #[arg(short = 'p', long = "match-pattern", value_name = "REGEX", value_parser = Regex::new)]
+        pattern: Option<Regex>,
     },
 }
 
@@ -25,7 +24,6 @@ pub(crate) async fn run(
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
     let Command::List { pattern } = command;
-    let pattern = pattern.as_deref().map(Regex::new).transpose().context("--match-pattern")?;
     let metrics = agent.get("/v1/metrics").await?;
     let wanted =
         |metric: &&Value| pattern.as_ref().is_none_or(|p| p.is_match(&text(&metric["name"])));

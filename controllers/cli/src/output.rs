@@ -48,11 +48,19 @@ pub async fn captured<F: Future>(work: F) -> (F::Output, String) {
 
 /// Prints a text, or keeps it for [`captured`].
 pub fn write(text: &str) {
-    if KEPT.try_with(|kept| kept.borrow_mut().push_str(text)).is_ok() {
+    write_bytes(text.as_bytes());
+}
+
+/// Prints bytes that need not be text, or keeps what they look like for [`captured`].
+pub fn write_bytes(bytes: &[u8]) {
+    let keep = |kept: &RefCell<String>| {
+        kept.borrow_mut().push_str(&String::from_utf8_lossy(bytes));
+    };
+    if KEPT.try_with(keep).is_ok() {
         return;
     }
     let mut out = std::io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
         if error.kind() == ErrorKind::BrokenPipe {
             // Whoever read has seen enough.
             std::process::exit(0);

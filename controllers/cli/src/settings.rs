@@ -30,7 +30,16 @@ impl Settings {
         let own = || std::env::home_dir().map(|home| home.join(FILE));
         let Some(path) = named.map(Path::to_owned).or_else(own) else { return Ok(Self::default()) };
         let text = match std::fs::read_to_string(&path) {
-            Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
+            // A home that may be somebody else's, after `su` or `sudo`.
+            Err(error)
+                if named.is_none()
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::NotFound
+                            | ErrorKind::PermissionDenied
+                            | ErrorKind::NotADirectory
+                    ) =>
+            {
                 return Ok(Self::default());
             }
             read => read.with_context(|| format!("--config {}", path.display()))?,

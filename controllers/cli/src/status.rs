@@ -146,8 +146,12 @@ fn fault(status: &Value) -> Option<String> {
     ];
     let part = parts.into_iter().find_map(|(_, name, part)| {
         let state = words(&part["state"]);
-        matches!(state.as_str(), "Warning" | "Failure")
-            .then(|| format!("error in {name}: {}", words(&part["msg"])))
+        let well = match state.as_str() {
+            "Warning" | "Failure" => false,
+            // What does not say how it is is not well.
+            state => name != "cilium" || matches!(state, "Ok" | "Disabled"),
+        };
+        (!well).then(|| format!("error in {name}: {}", words(&part["msg"])))
     });
     part.or_else(|| {
         items(&status["controllers"]).iter().find_map(|controller| {
@@ -186,6 +190,7 @@ mod tests {
             fault(&status("Failure", "Failure")).as_deref(),
             Some("error in kubernetes: 1.36")
         );
+        assert_eq!(fault(&json!({})).as_deref(), Some("error in cilium: "));
         let mut controller = status("Ok", "Ok");
         controller["controllers"] = json!([{"name": "x", "status": {"consecutive-failure-count": 2, "last-failure-msg": "no"}}]);
         assert_eq!(fault(&controller).as_deref(), Some("error in controller x: no"));

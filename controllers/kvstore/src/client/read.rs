@@ -8,6 +8,8 @@ use crate::messages::{KeyValue, RangeRequest, RangeResponse};
 const RANGE: &str = "/etcdserverpb.KV/Range";
 /// Keys per page where all at once were too much.
 const FIRST_CUT: i64 = 1024;
+/// How often a list is begun anew because its revision was compacted meanwhile.
+const RESTARTS: u32 = 3;
 
 impl Client {
     /// The key, if there is one.
@@ -41,9 +43,16 @@ impl Client {
 
     /// Every key that begins with `prefix`, in order, and the revision at which this was so.
     pub async fn list(&self, prefix: &str) -> Result<(Vec<KeyValue>, i64), Error> {
-        let mut all = Vec::new();
-        let revision = self.pages(prefix, false, |page| all.extend(page)).await?;
-        Ok((all, revision))
+        let mut restarts = 0;
+        loop {
+            let mut all = Vec::new();
+            match self.pages(prefix, false, |page| all.extend(page)).await {
+                Ok(revision) => return Ok((all, revision)),
+                // Its later pages at the revision of the first are no more to be had.
+                Err(error) if error.is_compacted() && restarts < RESTARTS => restarts += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The same, page by page, all at the revision of the first. A whole list counts as one request:
@@ -55,7 +64,8 @@ impl Client {
         mut take: impl FnMut(Vec<KeyValue>),
     ) -> Result<i64, Error> {
         let mut request = RangeRequest {
-            key: prefix.into(),
+            // No key is empty: the first one that there can be.
+            key: if prefix.is_empty() { vec![0] } else { prefix.into() },
             range_end: range_end(prefix),
             limit: self.0.options.page,
             serializable: stale,

@@ -1,6 +1,10 @@
-//! Records of the datapath's event ring.
+//! Records of the datapath's event ring: what can be read can be written, and reads the same.
 #![no_main]
 
+use cilia_loader::event::{decode, encode};
+
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    let _ = cilia_loader::event::decode(input);
+    if let Some(event) = decode(input) {
+        assert_eq!(decode(&encode(&event)), Some(event));
+    }
 });

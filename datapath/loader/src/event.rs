@@ -1,5 +1,9 @@
 //! Events from the datapath: what was dropped, forwarded or judged, with the packet's first bytes.
 
+mod encode;
+#[cfg(test)]
+mod tests;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
@@ -10,6 +14,8 @@ use cilia_maps::{Plain, reason};
 
 use crate::address;
 use crate::error::Error;
+
+pub use encode::encode;
 
 /// Towards an endpoint or from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -222,9 +228,8 @@ pub fn decode(record: &[u8]) -> Option<Event> {
                 destination_identity: trace.dst_label,
                 destination_endpoint: trace.dst_id,
                 ifindex: trace.ifindex,
-                original_source: (trace.orig_ip != [0; 4])
-                    .then(|| address::decode(family, trace.orig_ip))
-                    .flatten(),
+                original_source: address::decode(family, trace.orig_ip)
+                    .filter(|source| !source.is_unspecified()),
             }))
         }
         kernel::TYPE_VERDICT => {

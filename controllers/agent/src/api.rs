@@ -25,8 +25,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +37,6 @@ use cilia_kvstore::Health;
 use cilia_loader::Datapath;
 use cilia_runtime::config::Config;
 use cilia_runtime::metrics::Metrics;
-use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +49,7 @@ use crate::node::Nodes;
 use crate::policy::Enforcer;
 use crate::readiness::Readiness;
 use crate::service::Services;
+use crate::socket;
 
 use absent::because;
 use access::Guarded;
@@ -64,11 +63,6 @@ const PATCH: MethodFilter = MethodFilter::PATCH;
 const PUT: MethodFilter = MethodFilter::PUT;
 const POST: MethodFilter = MethodFilter::POST;
 const DELETE: MethodFilter = MethodFilter::DELETE;
-
-/// Who may use the socket: its owner and its group.
-const MODE: u32 = 0o660;
-/// The socket's group, where there is one of this name.
-const GROUP: &str = "cilium";
 
 /// How long requests may take once the agent ends. Whoever listens to events never ends by itself.
 const GRACE: Duration = Duration::from_millis(500);
@@ -108,16 +102,6 @@ pub struct Parts {
     pub loans: Loans,
     /// How often the API's limits let requests in.
     pub counters: Counters,
-}
-
-/// Why the socket can't be served.
-#[derive(Debug, thiserror::Error)]
-#[error("serve {}: {cause}", path.display())]
-pub struct Error {
-    /// The socket.
-    pub path: PathBuf,
-    /// What is wrong.
-    pub cause: std::io::Error,
 }
 
 /// The API, under `/v1`. An operation is a line; what `enable-cilium-api-server-access` does not
@@ -206,23 +190,13 @@ pub fn probe(readiness: Readiness) -> Router {
 
 /// Serves `router` on the unix socket at `path` until `stop`; a socket that a former agent left is
 /// replaced.
-pub async fn serve(path: &Path, router: Router, stop: CancellationToken) -> Result<(), Error> {
-    let failed = |cause| Error { path: path.to_owned(), cause };
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(failed)?;
-    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    if let Some(group) = group(&groups)
-        && let Err(error) = std::os::unix::fs::chown(path, None, Some(group))
-    {
-        tracing::warn!(%error, "the group {GROUP} can't be given the API's socket");
-    }
+pub async fn serve(
+    path: &Path,
+    router: Router,
+    stop: CancellationToken,
+) -> Result<(), socket::Error> {
+    let failed = |cause| socket::Error { path: path.to_owned(), cause };
+    let listener = socket::bind(path)?;
     let served =
         axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     let late = async {
@@ -233,12 +207,6 @@ pub async fn serve(path: &Path, router: Router, stop: CancellationToken) -> Resu
         served = served.into_future() => served.map_err(failed),
         () = late => Ok(()),
     }
-}
-
-/// The number of the socket's group in the lines of group(5), if there is such a group.
-fn group(lines: &str) -> Option<u32> {
-    let mut groups = lines.lines().map(|line| line.split(':'));
-    groups.find_map(|mut group| (group.next()? == GROUP).then(|| group.nth(1)?.parse().ok())?)
 }
 
 /// An answer that something isn't there.

@@ -67,6 +67,7 @@ const BUILT: &[&str] = &[
     "enable-ipv6",
     "enable-ipv6-masquerade",
     "enable-k8s-networkpolicy",
+    "enable-monitor",
     "enable-node-selector-labels",
     "enable-non-default-deny-policies",
     "enable-policy",
@@ -100,6 +101,7 @@ const BUILT: &[&str] = &[
     "metrics",
     "monitor-aggregation-flags",
     "monitor-aggregation-interval",
+    "monitor-queue-size",
     "mtu",
     "policy-accounting",
     "policy-audit-mode",
@@ -166,6 +168,10 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// Where the API is served; deletions that plugins keep for the agent lie beside it.
     pub socket: PathBuf,
+    /// Cilium's own monitor is told of events, on a socket beside that one.
+    pub monitor: bool,
+    /// How many events a listener may be behind; 0 for as many as is usual.
+    pub monitor_queue: usize,
     /// The CNI configuration to write once ready.
     pub conflist: Option<Conflist>,
     /// Where the kubelet's probes are answered.
@@ -201,6 +207,8 @@ impl Settings {
             conntrack: Pace::read(flags),
             state_dir: path(flags, "state-dir")?,
             socket: path(flags, "socket-path")?,
+            monitor: flags.bool("enable-monitor"),
+            monitor_queue: number(flags, "monitor-queue-size")?,
             conflist: conflist(flags)?,
             health: format!("{health_host}:{}", number::<u16>(flags, "agent-health-port")?),
             node,

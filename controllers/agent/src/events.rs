@@ -3,6 +3,9 @@
 //! A listener that can't follow loses events, and is told how many; the datapath never waits.
 
 mod flows;
+mod gob;
+mod icmp;
+mod listen;
 mod packet;
 mod text;
 
@@ -17,11 +20,14 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 pub use flows::{Flow, Seen};
+pub use listen::{SOCKET, serve};
 pub use packet::Summary;
 pub use text::{action, line, matched};
 
-/// Events that a listener may be behind.
+/// Events that a listener may be behind, where `monitor-queue-size` doesn't say.
 const BACKLOG: usize = 8192;
+/// The most of them: 32 bytes each, and what the oldest listener keeps of packets.
+const MOST: usize = 1 << 17;
 /// Events read before others get their turn.
 const BATCH: usize = 512;
 
@@ -46,11 +52,23 @@ pub struct Bus {
 
 impl Default for Bus {
     fn default() -> Self {
-        Self { sender: broadcast::channel(BACKLOG).0, lost: Arc::default(), flows: Arc::default() }
+        Self::new(0)
     }
 }
 
 impl Bus {
+    /// A bus whose listeners may be so many events behind; 0 for as many as is usual.
+    pub fn new(backlog: usize) -> Self {
+        let backlog = if backlog == 0 { BACKLOG } else { backlog.min(MOST) };
+        Self { sender: broadcast::channel(backlog).0, lost: Arc::default(), flows: Arc::default() }
+    }
+
+    /// How many listen.
+    #[cfg(test)]
+    fn listeners(&self) -> usize {
+        self.sender.receiver_count()
+    }
+
     /// The events from now on.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.sender.subscribe()
@@ -90,6 +108,8 @@ impl Bus {
         let ring = datapath.events().map_err(Error::Open)?;
         #[expect(deprecated, reason = "its successor is unsafe; the ring keeps its one descriptor")]
         let mut ring = AsyncFd::with_interest(ring, Interest::READABLE).map_err(Error::Wait)?;
+        // What former agents have missed is not lost to those who listen to this one.
+        self.lost.store(ring.get_ref().lost().unwrap_or(0), Ordering::Relaxed);
         loop {
             let mut ready = tokio::select! {
                 () = stop.cancelled() => return Ok(()),

@@ -17,6 +17,7 @@ mod node;
 mod policy;
 mod readiness;
 mod service;
+mod socket;
 mod wiring;
 
 use std::process::ExitCode;

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clustermesh::Clustermesh;
 use crate::config::Settings;
 use crate::endpoint::{self, Endpoints, Lifecycle, Pods, StateFiles};
-use crate::events::Bus;
+use crate::events::{self, Bus};
 use crate::identity::Identities;
 use crate::ipam::Ipam;
 use crate::ipcache::{self, Cache};
@@ -154,7 +154,8 @@ impl Agent {
         let Ground { netlink, sysctl, mtu, datapath, map, base } =
             self.prepare_node(&settings, &nodes, &local, &readiness, &workqueues).await?;
 
-        let (cache, bus, services) = (Cache::default(), Bus::default(), Services::default());
+        let (cache, bus, services) =
+            (Cache::default(), Bus::new(settings.monitor_queue), Services::default());
         let enforcer = self.enforce(&settings, &endpoints, base, &workqueues)?;
         let health = kvstore.as_ref().map(Kvstore::health);
         if let Some(kvstore) = kvstore.as_ref().filter(|_| Kvstore::feeds(&settings.kvstore)) {
@@ -192,6 +193,14 @@ impl Agent {
             let events = bus.clone().run(datapath.clone(), stop.clone());
             async move { ("events", events.await.map_err(Into::into)) }
         });
+        if settings.monitor {
+            let path = settings.socket.with_file_name(events::SOCKET);
+            let (bus, stop) = (bus.clone(), stop.clone());
+            self.tasks.spawn(async move {
+                let served = events::serve(&path, bus, stop).await;
+                ("the monitor's socket", served.map_err(Into::into))
+            });
+        }
 
         let loans = api::Loans::new(ipam.clone(), &workqueues);
         self.spawn("addresses lent on request", loans.clone().run(stop.clone()));

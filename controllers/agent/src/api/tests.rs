@@ -184,13 +184,6 @@ async fn answers_have_cilium_s_codes_and_shapes() {
     assert_eq!(ask(&router, Method::GET, &endless).await.0, 400);
 }
 
-#[test]
-fn the_socket_s_group_is_found_by_name() {
-    let lines = "root:x:0:\nciliums:x:9:\ncilium:x:1234:me,you\n";
-    assert_eq!(super::group(lines), Some(1234));
-    assert_eq!(super::group("root:x:0:\ncilium:x\ncilium\n"), None);
-}
-
 #[tokio::test]
 async fn only_what_is_named_is_allowed() {
     let bpf = BpfFs::mount();

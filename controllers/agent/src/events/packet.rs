@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+use super::icmp;
+
 /// A packet in a line. Ports are 0 where the protocol has none; ICMP has type and code there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -133,46 +135,20 @@ impl fmt::Display for Summary {
         match self.protocol {
             TCP => {
                 write!(f, "tcp")?;
-                let names = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
-                let set: Vec<&str> = names
-                    .iter()
-                    .enumerate()
-                    .filter(|(bit, _)| self.flags >> bit & 1 == 1)
-                    .map(|(_, n)| *n)
-                    .collect();
+                // The four that Cilium's monitor names, in its order.
+                let names = [("SYN", 1), ("ACK", 4), ("RST", 2), ("FIN", 0)];
+                let set = names.iter().filter(|(_, bit)| self.flags >> bit & 1 == 1);
+                let set: Vec<&str> = set.map(|(name, _)| *name).collect();
                 if set.is_empty() { Ok(()) } else { write!(f, " {}", set.join(", ")) }
             }
             UDP => f.write_str("udp"),
             SCTP => f.write_str("sctp"),
-            ICMP => write!(f, "icmp {}", icmp(self.destination_port, self.flags)),
-            ICMPV6 => write!(f, "icmp6 {}", icmp6(self.destination_port, self.flags)),
+            ICMP | ICMPV6 => {
+                let v6 = self.protocol == ICMPV6;
+                write!(f, "icmp {}", icmp::name(v6, self.destination_port, self.flags))
+            }
             other => write!(f, "protocol {other}"),
         }
-    }
-}
-
-fn icmp(kind: u16, code: u8) -> String {
-    match kind {
-        0 => "EchoReply".into(),
-        3 => format!("DestinationUnreachable({code})"),
-        8 => "EchoRequest".into(),
-        11 => format!("TimeExceeded({code})"),
-        other => format!("{other}({code})"),
-    }
-}
-
-fn icmp6(kind: u16, code: u8) -> String {
-    match kind {
-        1 => format!("DestinationUnreachable({code})"),
-        2 => "PacketTooBig".into(),
-        3 => format!("TimeExceeded({code})"),
-        128 => "EchoRequest".into(),
-        129 => "EchoReply".into(),
-        133 => "RouterSolicitation".into(),
-        134 => "RouterAdvertisement".into(),
-        135 => "NeighborSolicitation".into(),
-        136 => "NeighborAdvertisement".into(),
-        other => format!("{other}({code})"),
     }
 }
 

@@ -16,11 +16,10 @@ pub fn line(event: &Event, numeric: bool, rules: &[Arc<Origin>]) -> String {
         Some(name) if !numeric => name.to_owned(),
         _ => number.to_string(),
     };
-    let packet =
-        event.summary.as_ref().map_or_else(|| "[not an IP packet]".to_owned(), ToString::to_string);
+    let packet = event.summary.as_ref().map_or_else(|| other(&event.what), ToString::to_string);
     match &event.what {
         Datapath::Drop(drop) => format!(
-            "xx drop ({}) flow {:#x} to endpoint {}, ifindex {}, file 0:0, , identity {}->{}: {packet}",
+            "xx drop ({}) flow {:#x} to endpoint {}, ifindex {}, file unknown(0):0, , identity {}->{}: {packet}",
             drop.reason_text(),
             drop.packet.hash,
             drop.destination_endpoint,
@@ -46,16 +45,16 @@ pub fn line(event: &Event, numeric: bool, rules: &[Arc<Origin>]) -> String {
                 12 => "<- crypto".to_owned(),
                 other => format!("?? {other}"),
             };
-            let original = trace
-                .original_source
-                .map_or_else(|| "0.0.0.0".to_owned(), |address| address.to_string());
+            let none = if trace.packet.ipv6 { "::" } else { "0.0.0.0" };
+            let original = trace.original_source.map(|address| address.to_string());
+            let original = original.as_deref().unwrap_or(none);
             format!(
                 "{arrow} flow {:#x} , identity {}->{} state {} ifindex {} orig-ip {original}: {packet}",
                 trace.packet.hash,
                 identity(trace.source_identity),
                 identity(trace.destination_identity),
                 state(trace.reason),
-                trace.ifindex,
+                device(trace.ifindex),
             )
         }
         Datapath::Verdict(verdict) => {
@@ -76,6 +75,12 @@ pub fn line(event: &Event, numeric: bool, rules: &[Arc<Origin>]) -> String {
     }
 }
 
+/// The device's name; its number if it is gone.
+fn device(ifindex: u32) -> String {
+    let name = nix::net::if_::if_indextoname(ifindex).ok();
+    name.and_then(|name| name.into_string().ok()).unwrap_or_else(|| ifindex.to_string())
+}
+
 /// What became of a packet, by Cilium's name.
 pub fn action(verdict: &VerdictEvent) -> &'static str {
     match (verdict.denied, verdict.audited) {
@@ -83,6 +88,27 @@ pub fn action(verdict: &VerdictEvent) -> &'static str {
         (Some(_), false) => "deny",
         (None, false) => "allow",
     }
+}
+
+/// A packet that is not IP: who sends it to whom on the wire.
+fn other(event: &Datapath) -> String {
+    let packet = match event {
+        Datapath::Drop(event) => &event.packet,
+        Datapath::Trace(event) => &event.packet,
+        Datapath::Verdict(event) => &event.packet,
+    };
+    let Some(head) = packet.bytes.get(..14) else { return "[unknown]".to_owned() };
+    let mac = |bytes: &[u8]| {
+        let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        digits.join(":")
+    };
+    let kind = match u16::from_be_bytes([head[12], head[13]]) {
+        0x0800 => "IPv4".to_owned(),
+        0x0806 => "ARP".to_owned(),
+        0x86dd => "IPv6".to_owned(),
+        other => format!("{other:#06x}"),
+    };
+    format!("{} -> {} {kind}", mac(&head[6..12]), mac(&head[..6]))
 }
 
 /// The rules, each with what it wants logged.

@@ -1,7 +1,7 @@
 //! Records that are read and written again say the same.
 
 use cilia_maps::event::{CAPTURE, TYPE_DROP, TYPE_TRACE, TYPE_VERDICT};
-use rand::{Rng as _, RngExt as _, SeedableRng as _, rngs::StdRng};
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 use super::{Event, decode, encode};
 
@@ -13,7 +13,7 @@ fn what_is_written_reads_the_same() {
     for round in 0..2000 {
         let kind = [TYPE_DROP, TYPE_TRACE, TYPE_VERDICT][random.random_range(0..3)];
         let mut record = vec![0; 56 + CAPTURE];
-        random.fill(record.as_mut_slice());
+        random.fill(&mut record[..]);
         record[0] = kind;
         if kind == TYPE_VERDICT {
             // A verdict is 0 or minus a reason.

@@ -9,6 +9,7 @@ pub mod connect;
 mod debuginfo;
 pub mod disconnect;
 mod endpoint;
+mod form;
 mod identity;
 mod ipam;
 mod limit;
@@ -21,6 +22,7 @@ mod policy;
 mod query;
 mod refusal;
 mod service;
+mod settings;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -51,7 +53,6 @@ use crate::readiness::Readiness;
 use crate::service::Services;
 use crate::socket;
 
-use absent::because;
 use access::Guarded;
 pub use access::allowed;
 pub use collector::Collector;
@@ -60,7 +61,6 @@ pub use limit::{Counters, check as check_limits};
 pub use refusal::shaped;
 
 const PATCH: MethodFilter = MethodFilter::PATCH;
-const PUT: MethodFilter = MethodFilter::PUT;
 const POST: MethodFilter = MethodFilter::POST;
 const DELETE: MethodFilter = MethodFilter::DELETE;
 
@@ -102,6 +102,8 @@ pub struct Parts {
     pub loans: Loans,
     /// How often the API's limits let requests in.
     pub counters: Counters,
+    /// What makes endpoints, and changes them.
+    pub plugin: crate::cni::Server,
 }
 
 /// The API, under `/v1`. An operation is a line; what `enable-cilium-api-server-access` does not
@@ -109,7 +111,7 @@ pub struct Parts {
 pub fn router(parts: Parts) -> Router {
     let operations = Guarded::new(&parts.config, &parts.counters)
         .get("GetHealthz", "/v1/healthz", status::healthz)
-        .get("GetConfig", "/v1/config", status::config)
+        .get("GetConfig", "/v1/config", settings::get)
         .operation("PatchConfig", PATCH, "/v1/config", policy::set_config)
         .get("GetEndpoint", "/v1/endpoint", endpoint::list)
         .get("GetEndpointID", "/v1/endpoint/{id}", endpoint::get)
@@ -121,12 +123,7 @@ pub fn router(parts: Parts) -> Router {
             policy::set_endpoint_config,
         )
         .get("GetEndpointIDLabels", "/v1/endpoint/{id}/labels", endpoint::get_labels)
-        .operation(
-            "PatchEndpointIDLabels",
-            PATCH,
-            "/v1/endpoint/{id}/labels",
-            because(absent::BY_PODS),
-        )
+        .operation("PatchEndpointIDLabels", PATCH, "/v1/endpoint/{id}/labels", endpoint::set_labels)
         .get("GetEndpointIDLog", "/v1/endpoint/{id}/log", endpoint::log)
         .get("GetEndpointIDHealthz", "/v1/endpoint/{id}/healthz", endpoint::healthz)
         .get("GetIdentity", "/v1/identity", identity::list)
@@ -137,6 +134,7 @@ pub fn router(parts: Parts) -> Router {
         .get("GetNodeIds", "/v1/node/ids", node::ids)
         .get("GetPolicy", "/v1/policy", policy::get)
         .get("GetPolicySelectors", "/v1/policy/selectors", policy::selectors)
+        .get("GetPolicySubjectSelectors", "/v1/policy/subject-selectors", policy::subject_selectors)
         .get("GetPolicyExplain", "/v1/policy/explain", policy::explain)
         .operation("PostPolicyDiff", POST, "/v1/policy/diff", policy::diff)
         .get("GetFlows", "/v1/flows", policy::flows)
@@ -151,19 +149,17 @@ pub fn router(parts: Parts) -> Router {
         .get("GetFqdnCache", "/v1/fqdn/cache", absent::no_names)
         .get("GetFqdnCacheID", "/v1/fqdn/cache/{id}", absent::no_names_of)
         .get("GetFqdnNames", "/v1/fqdn/names", absent::no_selectors)
-        .get("GetLrp", "/v1/lrp", absent::no_redirects)
+        .get("GetLRP", "/v1/lrp", absent::no_redirects)
         .get("GetCgroupDumpMetadata", "/v1/cgroup-dump-metadata", absent::no_cgroups)
-        .get("GetBgpPeers", "/v1/bgp/peers", absent::bgp)
-        .get("GetBgpRoutes", "/v1/bgp/routes", absent::bgp)
-        .get("GetBgpRoutePolicies", "/v1/bgp/route-policies", absent::bgp)
-        .get("GetPrefilter", "/v1/prefilter", because(absent::NO_XDP))
-        .operation("PatchPrefilter", PATCH, "/v1/prefilter", because(absent::NO_XDP))
-        .operation("DeletePrefilter", DELETE, "/v1/prefilter", because(absent::NO_XDP))
-        .operation("PutPolicy", PUT, "/v1/policy", because(absent::BY_OBJECTS))
-        .operation("DeletePolicy", DELETE, "/v1/policy", because(absent::BY_OBJECTS))
-        .operation("PostIpam", POST, "/v1/ipam", ipam::lend)
-        .operation("PostIpamIP", POST, "/v1/ipam/{ip}", ipam::lend_this)
-        .operation("DeleteIpamIP", DELETE, "/v1/ipam/{ip}", ipam::give_back)
+        .get("GetBGPPeers", "/v1/bgp/peers", absent::bgp)
+        .get("GetBGPRoutes", "/v1/bgp/routes", absent::bgp_routes)
+        .get("GetBGPRoutePolicies", "/v1/bgp/route-policies", absent::bgp_policies)
+        .get("GetPrefilter", "/v1/prefilter", absent::prefilter)
+        .operation("PatchPrefilter", PATCH, "/v1/prefilter", absent::prefilter)
+        .operation("DeletePrefilter", DELETE, "/v1/prefilter", absent::prefilter)
+        .operation("PostIPAM", POST, "/v1/ipam", ipam::lend)
+        .operation("PostIPAMIP", POST, "/v1/ipam/{ip}", ipam::lend_this)
+        .operation("DeleteIPAMIP", DELETE, "/v1/ipam/{ip}", ipam::give_back)
         .operation("DeleteFqdnCache", DELETE, "/v1/fqdn/cache", absent::nothing_to_forget)
         .get("GetDebuginfo", "/v1/debuginfo", debuginfo::get);
     operations

@@ -18,6 +18,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
+use crate::device::mtu::Mtu;
 use crate::device::netns::Netns;
 use crate::device::pod;
 use crate::endpoint::{self, Lifecycle};
@@ -119,6 +120,21 @@ impl Server {
     ) -> Option<Result<Arc<endpoint::LocalEndpoint>, endpoint::Error>> {
         let lifecycle = self.lifecycle().ok()?;
         Some(lifecycle.attach(request).await.map(|attached| attached.endpoint))
+    }
+
+    /// The MTUs of pods' devices and routes; nothing while the agent starts.
+    pub fn mtu(&self) -> Option<Mtu> {
+        self.0.lifecycle.get().map(|lifecycle| lifecycle.parts().config.mtu)
+    }
+
+    /// Gives an endpoint labels of its own; nothing while the agent starts.
+    pub async fn relabel(
+        &self,
+        endpoint: &endpoint::LocalEndpoint,
+        wanted: endpoint::Wanted,
+    ) -> Option<Result<(), endpoint::Error>> {
+        let lifecycle = self.lifecycle().ok()?;
+        Some(lifecycle.relabel(endpoint, wanted).await)
     }
 
     fn lifecycle(&self) -> Result<&Lifecycle, Refusal> {

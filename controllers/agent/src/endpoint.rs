@@ -7,10 +7,12 @@ mod lifecycle;
 mod map;
 #[cfg(test)]
 mod namespace_bench;
+mod own_labels;
 mod pods;
 mod publish;
 mod reconcile;
 mod registry;
+mod relabel;
 mod restore;
 mod salvage;
 mod state_files;
@@ -32,6 +34,7 @@ pub use cilia_crds::ciliumendpoint::EndpointState;
 pub use error::Error;
 pub use lifecycle::{Config, Lifecycle, Parts};
 pub use map::EndpointMap;
+pub use own_labels::{Fault, OwnLabels, Wanted};
 pub use pods::{PodKey, Pods};
 pub use registry::Endpoints;
 pub use state_files::StateFiles;
@@ -73,6 +76,8 @@ pub struct LocalEndpoint {
     pub identity: Option<NumericIdentity>,
     /// The labels that make its identity.
     pub labels: Labels,
+    /// Those of them that somebody has given it through the API.
+    pub own: OwnLabels,
     /// The pod's own labels, as its `CiliumEndpoint` shows them.
     pub pod_labels: BTreeMap<String, String>,
     /// The pod's service account.

@@ -263,6 +263,7 @@ impl Agent {
             clusters,
             loans,
             counters,
+            plugin: plugin.clone(),
         };
         let operations = api::router(parts).merge(disconnecting).merge(connecting);
         let router = api::shaped(operations).merge(plugin.router());

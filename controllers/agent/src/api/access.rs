@@ -10,26 +10,26 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, on};
 use cilia_runtime::config::{Config, Error};
 
+use super::form::{Form, checked};
 use super::limit::{Counters, Gate, Limits, call_of, limited, limits};
 
 const FLAG: &str = "enable-cilium-api-server-access";
 
 /// The answer to an operation that is not allowed, with status 403.
-const DENIED: &str = "This API is administratively disabled. Contact your administrator for more details: \
-     enable-cilium-api-server-access does not name it.\n";
+const DENIED: &str =
+    "This API is administratively disabled. Contact your administrator for more details.";
 
 /// Every operation by its name in the list of allowed ones.
-const OPERATIONS: [&str; 51] = [
+const OPERATIONS: [&str; 50] = [
     "DeleteEndpoint",
     "DeleteEndpointID",
     "DeleteFqdnCache",
-    "DeleteIpamIP",
+    "DeleteIPAMIP",
     "DeleteMapName",
-    "DeletePolicy",
     "DeletePrefilter",
-    "GetBgpPeers",
-    "GetBgpRoutePolicies",
-    "GetBgpRoutes",
+    "GetBGPPeers",
+    "GetBGPRoutePolicies",
+    "GetBGPRoutes",
     "GetCgroupDumpMetadata",
     "GetClusterNodes",
     "GetConfig",
@@ -49,7 +49,7 @@ const OPERATIONS: [&str; 51] = [
     "GetIdentity",
     "GetIdentityEndpoints",
     "GetIdentityID",
-    "GetLrp",
+    "GetLRP",
     "GetMap",
     "GetMapName",
     "GetMapNameEvents",
@@ -59,6 +59,7 @@ const OPERATIONS: [&str; 51] = [
     "GetPolicy",
     "GetPolicyExplain",
     "GetPolicySelectors",
+    "GetPolicySubjectSelectors",
     "GetPrefilter",
     "GetService",
     "PatchConfig",
@@ -66,20 +67,19 @@ const OPERATIONS: [&str; 51] = [
     "PatchEndpointIDConfig",
     "PatchEndpointIDLabels",
     "PatchPrefilter",
-    "PostIpam",
-    "PostIpamIP",
+    "PostIPAM",
+    "PostIPAMIP",
     "PostPolicyDiff",
     "PutEndpointID",
-    "PutPolicy",
 ];
 
-/// The names that the configuration allows; an error names a pattern that fits none.
+/// The names that the configuration allows; an error names one that there is not, or a star that is not at the end.
 pub fn allowed(config: &Config) -> Result<Vec<&'static str>, Error> {
     let mut allowed = Vec::new();
     for pattern in config.strings(FLAG) {
-        let before = allowed.len();
         allowed.extend(OPERATIONS.iter().copied().filter(|name| fits(pattern, name)));
-        if allowed.len() == before {
+        let beginning = pattern.strip_suffix('*').is_some_and(|start| !start.contains('*'));
+        if !beginning && !OPERATIONS.contains(&pattern.as_str()) {
             let choice =
                 format!("of {}, or a beginning of them followed by *", OPERATIONS.join(", "));
             return Err(config.reject(FLAG, &choice));
@@ -96,7 +96,28 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A router that refuses what is not allowed, and what is asked for too often.
+/// The name of an operation: its method and its path, as Cilium makes a word of them.
+fn named(method: MethodFilter, path: &str) -> String {
+    let verb = [
+        (MethodFilter::GET, "Get"),
+        (MethodFilter::PUT, "Put"),
+        (MethodFilter::POST, "Post"),
+        (MethodFilter::PATCH, "Patch"),
+        (MethodFilter::DELETE, "Delete"),
+    ];
+    let verb = verb.iter().find(|(one, _)| *one == method).map_or("", |(_, verb)| verb);
+    let words = path.trim_start_matches("/v1").split(['/', '-']);
+    let words = words.map(|word| word.trim_matches(['{', '}'])).map(|word| match word {
+        "bgp" | "id" | "ip" | "ipam" | "lrp" => word.to_uppercase(),
+        word => {
+            let (first, rest) = word.split_at(word.len().min(1));
+            first.to_uppercase() + rest
+        }
+    });
+    words.fold(verb.to_owned(), |name, word| name + &word)
+}
+
+/// A router that refuses what is not allowed, what is asked for too often, and what has not the form of a request.
 pub(super) struct Guarded<S> {
     router: Router<S>,
     allowed: Vec<&'static str>,
@@ -123,17 +144,20 @@ impl<S: Clone + Send + Sync + 'static> Guarded<S> {
         handler: H,
     ) -> Self {
         debug_assert!(OPERATIONS.contains(&name), "{name}");
+        debug_assert_eq!(name, named(method, path));
         let limit = call_of(name).and_then(|call| Some((call, *self.limits.get(call)?)));
+        let form = from_fn_with_state(Form::of(name), checked);
         let route = match limit {
             _ if !self.allowed.contains(&name) => {
                 on(method, async || (StatusCode::FORBIDDEN, DENIED))
             }
-            None => on(method, handler),
+            None => on(method, handler).route_layer(form),
             Some((call, limit)) => {
                 let counters = &self.counters;
                 let gate = self.gates.entry(call);
                 let gate = gate.or_insert_with(|| Gate::new(call, limit, counters.clone()));
-                on(method, handler).route_layer(from_fn_with_state(Arc::clone(gate), limited))
+                let limited = from_fn_with_state(Arc::clone(gate), limited);
+                on(method, handler).route_layer(limited).route_layer(form)
             }
         };
         self.router = self.router.route(path, route);
@@ -176,6 +200,11 @@ mod tests {
         assert_eq!(of("").expect("none").len(), 0);
         let error = of("GetHealth").expect_err("no such operation");
         assert!(error.contains("GetHealthz"), "{error}");
+        assert_eq!(of("PostIPAM*").expect("two"), ["PostIPAM", "PostIPAMIP"]);
+        assert_eq!(of("GetNothing*").expect("none, as in Cilium").len(), 0);
+        for wrong in ["Get*ID", "*Get", "GetHealthz*x", "PutPolicy"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
         assert!(OPERATIONS.is_sorted());
     }
 }

@@ -46,8 +46,11 @@ pub fn router(
 }
 
 async fn put(State(parts): State<Parts>, Path(id): Path<String>, body: Bytes) -> Response {
-    let request = Change::read(&body).and_then(|change| change.request(&id));
-    let mut request = match request {
+    let change = match Change::read(&body) {
+        Ok(change) => change,
+        Err(fault) => return fault.into_response(),
+    };
+    let mut request = match change.request(&id) {
         Ok(request) => request,
         Err(why) => return bad_request(why),
     };
@@ -60,12 +63,11 @@ async fn put(State(parts): State<Parts>, Path(id): Path<String>, body: Bytes) ->
     // What the endpoint has now is lent no more, and what it does not have may be given back still.
     parts.loans.passed(&addresses);
     match made {
-        Some(Ok(endpoint)) => (StatusCode::CREATED, Json(show(&endpoint, None))).into_response(),
-        Some(Err(error)) => refused(&error),
-        None => {
-            let text = "the agent is starting: try again\n";
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        Some(Ok(endpoint)) => {
+            (StatusCode::CREATED, Json(show(&parts.endpoints, &endpoint, None))).into_response()
         }
+        Some(Err(error)) => refused(&error),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "api not ready").into_response(),
     }
 }
 
@@ -83,7 +85,8 @@ fn refused(error: &Error) -> Response {
 async fn patch(State(parts): State<Parts>, Path(id): Path<String>, body: Bytes) -> Response {
     let (wanted, change) = match (Id::parse(&id), Change::read(&body)) {
         (Ok(wanted), Ok(change)) => (wanted, change),
-        (Err(why), _) | (_, Err(why)) => return bad_request(why),
+        (Err(why), _) => return bad_request(why),
+        (_, Err(fault)) => return fault.into_response(),
     };
     let Some(endpoint) = parts.endpoints.list().into_iter().find(|one| wanted.is(one)) else {
         return not_found(format!("no endpoint {id} on this node"));

@@ -1,12 +1,13 @@
 //! Everything that the agent knows, in one answer: `/v1/debuginfo`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 
-use super::{Parts, endpoint, mount, policy, service, status};
+use super::{Parts, endpoint, mount, policy, service, settings, status};
 
 /// Beginnings of the names of variables that are settings; others are nobody's business.
 const VARIABLES: [&str; 3] = ["CILIUM_", "K8S_", "KUBERNETES_"];
@@ -26,7 +27,7 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
         })),
         "policy": policy::shown(&parts),
         "service-list": service::all(&parts),
-        "subsystem": {"bpf-fs": mount::of(status::bpf_root(&parts)), "process": process(&memory)},
+        "subsystem": subsystems(mount::of(status::bpf_root(&parts)), &memory),
     }))
 }
 
@@ -35,7 +36,7 @@ fn environment(variables: impl Iterator<Item = (String, String)>) -> Vec<String>
     let ours = variables.filter(|(name, _)| VARIABLES.iter().any(|start| name.starts_with(start)));
     let mut shown: Vec<String> = ours
         .map(|(name, value)| {
-            let value = status::masked(&name.to_lowercase().replace('_', "-"), value);
+            let value = settings::masked(&name.to_lowercase().replace('_', "-"), value);
             format!("{name}:{value}")
         })
         .collect();
@@ -43,19 +44,20 @@ fn environment(variables: impl Iterator<Item = (String, String)>) -> Vec<String>
     shown
 }
 
-/// Memory and threads out of `/proc/self/status`.
-fn process(status: &str) -> Value {
+/// A text for each part: where the BPF file system is, and memory and threads out of `/proc/self/status`.
+fn subsystems(mount: Option<Value>, status: &str) -> BTreeMap<String, String> {
     let wanted = ["VmPeak", "VmRSS", "VmHWM", "Threads"];
     let pairs = status.lines().filter_map(|line| line.split_once(':'));
     let of = pairs.filter(|(name, _)| wanted.contains(name));
-    Value::Object(of.map(|(name, value)| (name.to_owned(), value.trim().into())).collect())
+    let process = of.map(|(name, value)| (format!("process-{name}"), value.trim().to_owned()));
+    process.chain(mount.map(|mount| ("bpf-fs".to_owned(), mount.to_string()))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{environment, process};
+    use super::{environment, subsystems};
 
     #[test]
     fn variables_are_settings_and_no_secrets() {
@@ -74,6 +76,12 @@ mod tests {
     #[test]
     fn memory_is_told() {
         let text = "Name:\tx\nVmRSS:\t  1234 kB\nThreads:\t3\n";
-        assert_eq!(process(text), json!({"VmRSS": "1234 kB", "Threads": "3"}));
+        let told = subsystems(Some(json!({"type": "bpf"})), text);
+        let want = [
+            ("bpf-fs", r#"{"type":"bpf"}"#),
+            ("process-Threads", "3"),
+            ("process-VmRSS", "1234 kB"),
+        ];
+        assert_eq!(told, want.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     }
 }

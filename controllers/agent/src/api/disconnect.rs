@@ -13,9 +13,11 @@ use serde::Deserialize;
 
 use super::access::Guarded;
 use super::endpoint::Id;
+use super::form::read;
 use super::limit::Counters;
 use super::not_found;
 use super::query::{LONGEST_NAME, bad_request};
+use super::refusal::told;
 use crate::cni;
 use crate::endpoint::{Endpoints, LocalEndpoint};
 
@@ -48,24 +50,27 @@ async fn one(State(parts): State<Parts>, Path(id): Path<String>) -> Response {
     disconnect(&parts, found, &format!("no endpoint {id} on this node")).await
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 struct Batch {
     container_id: String,
 }
 
 async fn of_container(State(parts): State<Parts>, body: Bytes) -> Response {
-    let batch: Batch = match serde_json::from_slice(&body) {
+    let batch: Batch = match read("endpoint", &body) {
         Ok(batch) => batch,
-        Err(error) => return bad_request(format!("the body is not {{container-id}}: {error}")),
+        Err(fault) => return fault.into_response(),
     };
     let id = batch.container_id;
     if id.is_empty() || id.len() > LONGEST_NAME {
-        return bad_request(format!("container-id: it has 1 to {LONGEST_NAME} bytes"));
+        return bad_request("invalid container id");
     }
     let of = |endpoint: &Arc<LocalEndpoint>| endpoint.container_id == id;
-    let found = parts.endpoints.list().into_iter().filter(of).collect();
-    disconnect(&parts, found, &format!("container {id} has no endpoint on this node")).await
+    let found: Vec<_> = parts.endpoints.list().into_iter().filter(of).collect();
+    if found.is_empty() {
+        return told(StatusCode::NOT_FOUND, "endpoints not found");
+    }
+    disconnect(&parts, found, "").await
 }
 
 /// 200, or 206 with how many could not be disconnected.
@@ -82,7 +87,7 @@ async fn disconnect(parts: &Parts, found: Vec<Arc<LocalEndpoint>>, none: &str) -
                 errors += 1;
             }
             None => {
-                let text = "the agent is starting: try again\n";
+                let text = "api not ready";
                 return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
             }
         }
@@ -123,8 +128,9 @@ mod tests {
             ("/v1/endpoint", "{}", 400),
         ];
         for (path, body, status) in cases {
-            let request =
-                Request::builder().method(Method::DELETE).uri(path).body(Body::from(body));
+            let request = Request::builder().method(Method::DELETE).uri(path);
+            let request = request.header("content-type", "application/json");
+            let request = request.body(Body::from(body));
             let answer =
                 router.clone().oneshot(request.expect("a request")).await.expect("an answer");
             assert_eq!(answer.status(), status, "{path} {body}");

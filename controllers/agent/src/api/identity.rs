@@ -6,30 +6,36 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use cilia_crds::{Labels, NumericIdentity};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::endpoint::labels;
-use super::query::{Pairs, bad_request, with_source, words};
+use super::endpoint::{asked_labels, labels};
+use super::query::{Pairs, bad_request, number, without_nulls};
 use super::{Parts, not_found};
 
-pub(super) async fn list(State(parts): State<Arc<Parts>>, Query(query): Query<Pairs>) -> Response {
-    let mut wanted = Vec::new();
-    for (name, value) in &query {
-        match (name.as_str(), words(value)) {
-            ("labels", Ok(labels)) => wanted.extend(labels.into_iter().map(with_source)),
-            ("labels", Err(why)) => return bad_request(why),
-            (other, _) => return bad_request(format!("{other:?} is not asked of identities")),
-        }
-    }
+pub(super) async fn list(
+    State(parts): State<Arc<Parts>>,
+    Query(query): Query<Pairs>,
+    body: Bytes,
+) -> Response {
+    // Cilium's clients ask in a body for the one that has just these labels.
+    let of_query = asked_labels(&query, &Bytes::new());
+    let (wanted, exactly) = match (of_query, asked_labels(&Pairs::new(), &body)) {
+        (Ok(wanted), Ok(exactly)) => (wanted.unwrap_or_default(), exactly),
+        (Err(fault), _) | (_, Err(fault)) => return fault.into_response(),
+    };
     let identities = known(&parts);
     let all = identities.iter().map(|(id, set)| show(*id, set));
     let has = |identity: &Value| {
         let of = identity["labels"].as_array().map_or(&[][..], Vec::as_slice);
-        wanted.iter().all(|label| of.iter().any(|one| one.as_str() == Some(label)))
+        let has = |label: &String| of.iter().any(|one| one.as_str() == Some(label));
+        let exact = |exactly: &Vec<String>| exactly.len() == of.len() && exactly.iter().all(has);
+        wanted.iter().all(has) && exactly.as_ref().is_none_or(exact)
     };
     let found: Vec<Value> = all.filter(has).collect();
     if found.is_empty() {
@@ -47,10 +53,10 @@ fn known(parts: &Parts) -> BTreeMap<NumericIdentity, Arc<Labels>> {
 }
 
 pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(id): Path<String>) -> Response {
-    let Ok(number) = id.parse() else {
-        return bad_request(format!("{id:?} is not the number of an identity"));
+    let number = number(&id, "ParseUint").ok().and_then(|number| number.try_into().ok());
+    let Some(number) = number.map(NumericIdentity) else {
+        return StatusCode::BAD_REQUEST.into_response();
     };
-    let number = NumericIdentity(number);
     let here = parts.enforcer.view().borrow().local.get(&number).cloned();
     let set = here.or_else(|| parts.identities.labels(number).map(Arc::new));
     match set {
@@ -85,19 +91,18 @@ pub(super) fn show(id: NumericIdentity, set: &Labels) -> Value {
 pub(super) async fn addresses(
     State(parts): State<Arc<Parts>>,
     Query(query): Query<Pairs>,
+    body: Bytes,
 ) -> Response {
-    let (mut within, mut wanted) = (None, Vec::new());
-    for (name, value) in &query {
+    let wanted = match asked_labels(&query, &body) {
+        Ok(wanted) => wanted.unwrap_or_default(),
+        Err(fault) => return fault.into_response(),
+    };
+    let mut within = None;
+    for (_, value) in query.iter().filter(|(name, _)| name == "cidr") {
         let net = value.parse::<IpNet>().ok();
-        let net = net.or_else(|| value.parse::<IpAddr>().ok().map(IpNet::from));
-        match (name.as_str(), net) {
-            ("cidr", Some(net)) => within = Some(net),
-            ("cidr", None) => return bad_request(format!("cidr: {value:?} is no prefix")),
-            ("labels", _) => match words(value) {
-                Ok(labels) => wanted.extend(labels.into_iter().map(with_source)),
-                Err(why) => return bad_request(why),
-            },
-            (other, _) => return bad_request(format!("{other:?} is not asked of addresses")),
+        match net.or_else(|| value.parse::<IpAddr>().ok().map(IpNet::from)) {
+            Some(net) => within = Some(net),
+            None => return bad_request(format!("invalid CIDR address: {value}")),
         }
     }
     let mut entries = parts.ipcache.entries();
@@ -109,17 +114,14 @@ pub(super) async fn addresses(
         let mut known = known(&parts);
         known.retain(|_, set| has(set));
         entries.retain(|(_, value, _)| known.contains_key(&NumericIdentity(value.identity)));
-        if entries.is_empty() {
-            return not_found("no address has an identity with all of these labels".into());
-        }
     }
     if let Some(within) = within {
         entries.retain(|((address, length), ..)| {
             *length >= within.prefix_len() && within.contains(address)
         });
-        if entries.is_empty() {
-            return not_found(format!("no address is known in {within}"));
-        }
+    }
+    if entries.is_empty() {
+        return not_found("no such address is known".into());
     }
     let show = |((address, length), value, origin): &(
         crate::ipcache::Prefix,
@@ -127,13 +129,13 @@ pub(super) async fn addresses(
         _,
     )| {
         let origin: &crate::ipcache::Origin = origin;
-        json!({
+        without_nulls(json!({
             "cidr": format!("{address}/{length}"),
             "identity": value.identity,
             "hostIP": value.tunnel.map(|node| node.to_string()),
             "encryptKey": value.key,
             "metadata": {"source": origin.name()},
-        })
+        }))
     };
     Json(entries.iter().map(show).collect::<Vec<Value>>()).into_response()
 }

@@ -14,6 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use cilia_runtime::config::duration;
 use tokio::sync::Notify;
 
 pub use counters::Counters;
@@ -59,10 +60,9 @@ impl Gate {
             Asked::Free => return Ok(Pass { gate: self, since: Instant::now(), counted: false }),
             Asked::After(wait) => wait,
             Asked::Never(wait) => {
+                let [wait, most] = [wait, most].map(duration::format);
                 let why = format!(
-                    "request would have to wait {wait:?} to be served (maximum wait duration: \
-                     {most:?}); api-rate-limit sets how many {} are answered\n",
-                    self.call
+                    "request would have to wait {wait} to be served (maximum wait duration: {most})"
                 );
                 return Err(Refused { outcome: Outcome::RateWait, why });
             }
@@ -79,9 +79,9 @@ impl Gate {
         };
         let remaining = most.saturating_sub(arrived.elapsed());
         tokio::time::timeout(remaining, turn).await.map_err(|_| {
+            let places = self.pace().places().unwrap_or_default();
             let why = format!(
-                "timed out while waiting to be served with {} parallel requests\n",
-                self.call
+                "timed out while waiting to be served with {places} parallel requests: context deadline exceeded"
             );
             Refused { outcome: Outcome::ParallelWait, why }
         })?;

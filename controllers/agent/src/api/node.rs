@@ -12,7 +12,8 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::Parts;
-use super::query::{Pairs, bad_request};
+use super::form::no_type;
+use super::query::{Pairs, without_nulls};
 use crate::node::NodeInfo;
 
 /// The cluster's name if nobody gave it one: its nodes go by their names alone.
@@ -79,9 +80,13 @@ pub(super) async fn list(
     let asked = query.iter().find(|(name, _)| name == "client-id").map(|(_, value)| value.as_str());
     let asked = asked.or_else(|| headers.get("client-id").and_then(|value| value.to_str().ok()));
     let nodes = parts.nodes.list();
+    let asked = asked.filter(|value| !value.is_empty());
     let (client, added, removed) = match asked.map(str::parse) {
         None => (0, nodes, Vec::new()),
-        Some(Err(_)) => return bad_request("client-id is no number"),
+        Some(Err(_)) => {
+            let value = asked.unwrap_or_default();
+            return no_type("client-id", "header", "int64", value).into_response();
+        }
         Some(Ok(client)) => {
             let delta = clients.news(client, &nodes, Instant::now());
             (delta.client, delta.added, delta.removed)
@@ -132,7 +137,7 @@ fn show(node: &NodeInfo, cluster: &str, local: bool) -> Value {
         })
         .map(|address| json!({"ip": address.to_string()}))
         .collect();
-    json!({
+    without_nulls(json!({
         "name": full_name(&node.name, cluster),
         "primary-address": {
             "ipv4": family(node.internal_ipv4.map(|a| a.to_string()), true),
@@ -140,7 +145,7 @@ fn show(node: &NodeInfo, cluster: &str, local: bool) -> Value {
         },
         "secondary-addresses": secondary,
         "source": if local { "local" } else { "custom-resource" },
-    })
+    }))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 mod counted;
 mod explain;
+mod selectors;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,10 +12,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use cilia_crds::NumericIdentity;
 use cilia_loader::Direction;
 use cilia_loader::maps::reason;
-use cilia_policy::rule::{Peer, Peers, Rule};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -23,6 +21,7 @@ use super::{Parts, endpoint, not_found};
 use crate::policy::Error;
 
 pub(super) use explain::{diff, explain};
+pub(super) use selectors::{selectors, subject_selectors};
 
 /// The option under which Cilium has audit mode.
 const AUDIT: &str = "PolicyAuditMode";
@@ -46,31 +45,6 @@ pub(super) fn shown(parts: &Parts) -> Value {
         .map(|(policy, fault)| json!({"policy": policy, "fault": fault}))
         .collect();
     json!({"policy": text, "revision": view.revision, "faults": faults})
-}
-
-/// The peer selectors in use: who is selected, how many rules' peers use them, and of which policies.
-pub(super) async fn selectors(State(parts): State<Arc<Parts>>) -> Response {
-    let listed = parts.enforcer.ask(|rules| {
-        let of = |peer: &Peer| -> Vec<String> {
-            let uses = |rules: &Vec<Rule>| {
-                let items = rules.iter().flat_map(|rule| [&rule.ingress, &rule.egress]);
-                items.flatten().flat_map(|section| &section.items).any(|item| {
-                    matches!(&item.peers, Peers::Of(peers) if peers.contains(peer))
-                })
-            };
-            let using = rules.policies().iter().filter(|(_, rules)| uses(rules));
-            using.map(|(id, _)| id.to_string()).collect()
-        };
-        let show = |(peer, users, identities): (&Peer, u32, &BTreeSet<NumericIdentity>)| {
-            let identities: Vec<u32> = identities.iter().map(|identity| identity.0).collect();
-            json!({"selector": peer.to_string(), "labels": of(peer), "users": users, "identities": identities})
-        };
-        rules.selectors().map(show).collect::<Vec<Value>>()
-    });
-    match listed.await {
-        Some(listed) => Json(listed).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "the agent is stopping").into_response(),
-    }
 }
 
 /// The flows that policy has judged lately, at this node's endpoints.
@@ -117,7 +91,7 @@ pub(super) async fn endpoint_config(
 
 /// What options are to be.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 struct Wanted {
     #[serde(default)]
     options: Map<String, Value>,

@@ -34,9 +34,43 @@ pub(super) fn numbers<N: std::str::FromStr>(name: &str, value: &str) -> Result<V
     words(value)?.iter().map(number).collect()
 }
 
+/// A number as Go's `strconv` reads it, for a function of that; an error is worded as there.
+pub(super) fn number(text: &str, function: &str) -> Result<u64, String> {
+    let said = |why| format!("strconv.{function}: parsing {text:?}: {why}");
+    let unsigned = text.strip_prefix('+').unwrap_or(text);
+    let bases = [("0x", 16), ("0X", 16), ("0o", 8), ("0O", 8), ("0b", 2), ("0B", 2), ("0", 8)];
+    let mut known =
+        bases.iter().filter_map(|(prefix, base)| Some((unsigned.strip_prefix(prefix)?, *base)));
+    let (digits, base) = known.next().filter(|_| unsigned != "0").unwrap_or((unsigned, 10));
+    if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(base)) {
+        return Err(said("invalid syntax"));
+    }
+    let number = u64::from_str_radix(digits, base).ok();
+    number.filter(|number| i64::try_from(*number).is_ok()).ok_or_else(|| said("value out of range"))
+}
+
 /// Whether something is on.
 pub(super) fn flag(name: &str, value: &str) -> Result<bool, String> {
     value.parse().map_err(|_| format!("{name}: {value:?} is neither true nor false"))
+}
+
+/// A value without members that are nothing: Cilium's answers have none.
+pub(super) fn without_nulls(mut value: serde_json::Value) -> serde_json::Value {
+    match &mut value {
+        serde_json::Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            for member in members.values_mut() {
+                *member = without_nulls(member.take());
+            }
+        }
+        serde_json::Value::Array(items) => {
+            for item in items {
+                *item = without_nulls(item.take());
+            }
+        }
+        _ => {}
+    }
+    value
 }
 
 /// Bytes as digits.
@@ -55,7 +89,19 @@ pub(super) fn bad_request(text: impl Into<String>) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use super::{flag, numbers, words};
+    use super::{flag, number, numbers, words};
+
+    #[test]
+    fn numbers_are_go_s() {
+        for (text, want) in [("0", 0), ("7", 7), ("0x10", 16), ("010", 8), ("0b11", 3), ("+5", 5)] {
+            assert_eq!(number(text, "ParseInt"), Ok(want), "{text}");
+        }
+        for text in ["", "x", "0x", "08", "1 ", "-1", "+"] {
+            let why = number(text, "ParseInt").expect_err(text);
+            assert_eq!(why, format!("strconv.ParseInt: parsing {text:?}: invalid syntax"));
+        }
+        assert!(number("9223372036854775808", "ParseInt").expect_err("large").contains("range"));
+    }
 
     #[test]
     fn lists_have_bounds() {

@@ -1,13 +1,14 @@
 //! Decides how refusals read: as Cilium's API writes them.
 //!
 //! A reason is a text in JSON; what is not there has none; a path or a method that there is not is told by an
-//! object. Refusals by the administrator (403) are plain texts.
+//! object. Refusals by the administrator (403) are plain texts. No operation answers HEAD, and paths are read as Go
+//! cleans them.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
@@ -21,20 +22,49 @@ pub fn shaped(operations: Router) -> Router {
     Router::new().fallback_service(operations).layer(from_fn(shape))
 }
 
-async fn shape(request: Request, next: Next) -> Response {
+async fn shape(mut request: Request, next: Next) -> Response {
     let method = request.method().clone();
+    if method == Method::HEAD {
+        // Another one that no operation answers, since a router lets GET do for this one.
+        *request.method_mut() = Method::TRACE;
+    }
+    if let Some(uri) = cleaned(request.uri()) {
+        *request.uri_mut() = uri;
+    }
     let answer = next.run(request).await;
     match answer.status() {
         StatusCode::METHOD_NOT_ALLOWED => {
+            let allowed = allowed(answer.headers());
             let fault = json!({"code": 405, "message":
-                format!("method {method} is not allowed, but [{}] are", allowed(answer.headers()))});
-            let (parts, _) = answer.into_parts();
+                format!("method {method} is not allowed, but [{allowed}] are")});
+            let (mut parts, _) = answer.into_parts();
+            if let Ok(allowed) = HeaderValue::from_str(&allowed) {
+                parts.headers.insert(ALLOW, allowed);
+            }
             said(Response::from_parts(parts, Body::empty()), &fault)
         }
         StatusCode::FORBIDDEN => answer,
         status if status.is_client_error() || status.is_server_error() => reason(answer).await,
         _ => answer,
     }
+}
+
+/// What is asked for if its path is not clean: with empty steps, with steps to where it is or back, with a last slash.
+fn cleaned(uri: &Uri) -> Option<Uri> {
+    let mut steps = Vec::new();
+    for step in uri.path().split('/') {
+        match step {
+            "" | "." => {}
+            ".." => drop(steps.pop()),
+            step => steps.push(step),
+        }
+    }
+    let path = format!("/{}", steps.join("/"));
+    if path == uri.path() {
+        return None;
+    }
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{path}{query}").parse().ok()
 }
 
 /// Methods that read and change; whether one may ask for heads only is not told.
@@ -61,8 +91,13 @@ async fn reason(answer: Response) -> Response {
     said(Response::from_parts(parts, Body::empty()), &text.into())
 }
 
+/// An answer by a text where others have none.
+pub(super) fn told(status: StatusCode, text: &str) -> Response {
+    said(status.into_response(), &text.into())
+}
+
 /// `answer` with a value as its body.
-fn said(answer: Response, value: &Value) -> Response {
+pub(super) fn said(answer: Response, value: &Value) -> Response {
     let (mut parts, _) = answer.into_parts();
     parts.headers.remove(CONTENT_LENGTH);
     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -123,6 +158,14 @@ mod tests {
                 405,
                 json,
                 "{\"code\":405,\"message\":\"method DELETE is not allowed, but [GET,PUT] are\"}\n",
+            ),
+            (Method::GET, "/x/..//./bad/", 400, json, "\"\\\"x\\\" is no number\"\n"),
+            (
+                Method::HEAD,
+                "/good",
+                405,
+                json,
+                "{\"code\":405,\"message\":\"method HEAD is not allowed, but [GET,PUT] are\"}\n",
             ),
             (
                 Method::GET,

@@ -10,8 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::query::{Pairs, bad_request, flag};
-use super::{Parts, cluster, policy};
+use super::form::on;
+use super::query::Pairs;
+use super::{Parts, cluster};
 
 /// How long the API server may take to say its version.
 const ASK: Duration = Duration::from_secs(2);
@@ -28,17 +29,17 @@ struct Asked {
 }
 
 impl Asked {
-    fn read(query: &Pairs, headers: &HeaderMap) -> Result<Self, String> {
+    fn read(query: &Pairs, headers: &HeaderMap) -> Self {
         let asked = |name: &str, otherwise: bool| {
             let in_query = query.iter().find(|(known, _)| known == name).map(|(_, v)| v.as_str());
             let value =
                 in_query.or_else(|| headers.get(name).and_then(|value| value.to_str().ok()));
-            value.map_or(Ok(otherwise), |value| flag(name, value))
+            value.filter(|value| !value.is_empty()).map_or(otherwise, on)
         };
-        Ok(Self {
-            brief: asked("brief", false)?,
-            require_kubernetes: asked("require-k8s-connectivity", true)?,
-        })
+        Self {
+            brief: asked("brief", false),
+            require_kubernetes: asked("require-k8s-connectivity", true),
+        }
     }
 }
 
@@ -47,10 +48,7 @@ pub(super) async fn healthz(
     Query(query): Query<Pairs>,
     headers: HeaderMap,
 ) -> Response {
-    let asked = match Asked::read(&query, &headers) {
-        Ok(asked) => asked,
-        Err(why) => return bad_request(why),
-    };
+    let asked = Asked::read(&query, &headers);
     if asked.brief {
         return Json(json!({"cilium": cilium(&parts)})).into_response();
     }
@@ -112,9 +110,9 @@ fn own(parts: &Parts) -> Value {
         "cni-chaining": {"mode": config.string("cni-chaining-mode")},
         "cni-file": cni_file(parts),
         "cilium": cilium(parts),
-        "nodeMonitor": {"cpus": cpus(), "npages": 1, "pagesize": RING, "lost": parts.bus.lost(), "unknown": 0},
+        "nodeMonitor": monitor(parts),
         "cluster": {"ciliumHealth": {"state": "Disabled", "msg": ""}},
-        "ipam": ipam(parts),
+        "ipam": addresses(parts),
         "ipv4-big-tcp": {"enabled": false},
         "ipv6-big-tcp": {"enabled": false},
         "bandwidth-manager": {"enabled": false},
@@ -128,7 +126,7 @@ fn own(parts: &Parts) -> Value {
         "masquerading": {
             "enabled": masquerade4 || masquerade6,
             "mode": "iptables",
-            "enabled-protocols": {"ipv4": masquerade4, "ipv6": masquerade6},
+            "enabledProtocols": {"ipv4": masquerade4, "ipv6": masquerade6},
         },
         "clock-source": {"mode": "ktime", "hertz": 0},
         "identity-range": {"min-identity": 256, "max-identity": 65535},
@@ -165,6 +163,11 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// How events come.
+pub(super) fn monitor(parts: &Parts) -> Value {
+    json!({"cpus": cpus(), "npages": 1, "pagesize": RING, "lost": parts.bus.lost(), "unknown": 0})
+}
+
 /// What those who listen to events are told first.
 pub(super) fn listening() -> String {
     format!("Listening for events on {} CPUs with 1x{RING} of shared memory", cpus())
@@ -181,7 +184,7 @@ fn cni_file(parts: &Parts) -> Value {
     json!({"state": "Ok", "msg": format!("successfully wrote CNI configuration file to {path}")})
 }
 
-fn ipam(parts: &Parts) -> Value {
+fn addresses(parts: &Parts) -> Value {
     let endpoints = parts.endpoints.list();
     let mut allocations = Map::new();
     for endpoint in &endpoints {
@@ -264,41 +267,6 @@ fn versions(config: &cilia_runtime::config::Config) -> Vec<&'static str> {
     kinds.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect()
 }
 
-/// Settings whose values are nobody's business.
-const SECRET: [&str; 3] = ["password", "token", "secret-key"];
-
-/// The value of a setting, unless it is a secret.
-pub(super) fn masked(name: &str, value: String) -> String {
-    let secret = SECRET.iter().any(|part| name.contains(part)) && !value.is_empty();
-    if secret { "[masked]".to_owned() } else { value }
-}
-
-pub(super) async fn config(State(parts): State<Arc<Parts>>) -> Json<Value> {
-    let values: Map<String, Value> = parts
-        .config
-        .iter()
-        .map(|(name, value)| (name.to_owned(), masked(name, value.to_string()).into()))
-        .collect();
-    let local = parts.nodes.local();
-    let routers = local.iter().flat_map(|node| &node.routers).map(ToString::to_string);
-    Json(json!({
-        "spec": policy::options(&parts),
-        "status": {
-            "daemonVersion": version(),
-            "nodeName": local.as_ref().map(|node| node.name.clone()),
-            "routers": routers.collect::<Vec<String>>(),
-            "datapathMode": "veth",
-            "realized": policy::options(&parts),
-            "immutable": {},
-            "kvstoreConfiguration": {
-                "type": parts.config.string("kvstore"),
-                "options": parts.config.map("kvstore-opt"),
-            },
-            "daemonConfigurationMap": values,
-        },
-    }))
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderMap;
@@ -312,11 +280,11 @@ mod tests {
             let query = query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
             Asked::read(&query, headers)
         };
-        assert_eq!(asked(&[], &headers), Ok(Asked { brief: false, require_kubernetes: true }));
-        assert!(asked(&[("brief", "true")], &headers).is_ok_and(|asked| asked.brief));
+        assert_eq!(asked(&[], &headers), Asked { brief: false, require_kubernetes: true });
+        assert!(asked(&[("brief", "true")], &headers).brief);
         headers.insert("require-k8s-connectivity", "false".parse().expect("a value"));
-        assert!(asked(&[], &headers).is_ok_and(|asked| !asked.require_kubernetes));
-        assert!(asked(&[("brief", "maybe")], &headers).is_err());
+        assert!(!asked(&[], &headers).require_kubernetes);
+        assert!(!asked(&[("brief", "maybe")], &headers).brief, "as Cilium reads it");
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn parts(bpf: &BpfFs, flags: &[&str], endpoints: Vec<LocalEndpoint>) -> Parts {
         datapath: Arc::new(bpf.load_sized(MapSizes { ipcache: 64, ..small_maps() })),
         loans: Loans::new(ipam, &Workqueues::register(&metrics)),
         counters: Counters::register(&metrics),
+        plugin: crate::cni::Server::new(Readiness::new(&["endpoints"])),
         metrics,
         kvstore: None,
         clusters: None,
@@ -87,36 +88,46 @@ async fn answers_have_cilium_s_codes_and_shapes() {
     parts.datapath.ipcache().upsert(&("10.0.0.9".parse().unwrap(), 32), &remote).unwrap();
     let router = shaped(router(parts.clone()));
     let cases = [
-        (Method::GET, "/v1/healthz?brief=maybe", 400, "neither true nor false"),
+        (Method::GET, "/v1/healthz?brief=maybe", 200, r#""kubernetes":"#),
+        (Method::HEAD, "/v1/healthz", 405, ""),
         (Method::GET, "/v1/healthz?require-k8s-connectivity=false", 200, r#""state":"Ok""#),
         (Method::GET, "/v1/healthz?brief=true", 200, r#""msg":"ipcache: starting""#),
         (Method::GET, "/v1/config", 200, "daemonConfigurationMap"),
         (Method::GET, "/v1/config", 200, r#""policy-enforcement":"default""#),
-        (Method::PATCH, "/v1/config", 400, "the body"),
+        (Method::GET, "/v1/config", 200, r#""addressing":{"ipv4":{"#),
+        (Method::PATCH, "/v1/config", 422, "configuration in body is required"),
         (Method::GET, "/v1/endpoint?labels=app=web", 200, r#""id":7"#),
         (Method::GET, "/v1/endpoint?labels=k8s:app=db", 404, ""),
-        (Method::GET, "/v1/endpoint?colour=red", 400, "colour"),
+        (Method::GET, "/v1/endpoint?colour=red", 200, r#""id":7"#),
         (Method::GET, "/v1/endpoint/7", 200, r#""state":"ready""#),
         (Method::GET, "/v1/endpoint/pod-name:default%2Fweb", 200, r#""id":7"#),
         (Method::GET, "/v1/endpoint/8", 404, ""),
-        (Method::GET, "/v1/endpoint/70000", 400, "65535"),
-        (Method::GET, "/v1/endpoint/moon:7", 400, "moon"),
-        (Method::PATCH, "/v1/endpoint/7/labels", 501, "kubectl label"),
+        (Method::GET, "/v1/endpoint/70000", 400, "endpoint id too large: 70000"),
+        (Method::GET, "/v1/endpoint/moon:7", 400, r#"unknown endpoint ID prefix \"moon\""#),
+        (Method::GET, "/v1/endpoint/pod-name:web", 404, ""),
+        (Method::GET, "//v1/endpoint/0x7/", 200, r#""id":7"#),
+        (
+            Method::PATCH,
+            "/v1/endpoint/7/labels",
+            422,
+            r#"{"code":602,"message":"configuration in body is required"}"#,
+        ),
         (Method::GET, "/v1/endpoint/7/log", 200, r#""state":"regenerating""#),
         (Method::GET, "/v1/endpoint/8/log", 404, ""),
         (Method::GET, "/v1/endpoint/7/healthz", 200, r#""connected":true"#),
         (Method::POST, "/v1/ipam?family=ipv4&owner=me", 201, r#""host-addressing":{"#),
-        (Method::POST, "/v1/ipam?family=ipx", 400, "neither ipv4 nor ipv6"),
+        (Method::POST, "/v1/ipam?family=ipx", 422, "family in query should be one of [ipv4 ipv6]"),
         (Method::POST, "/v1/ipam?pool=red", 502, "no pools"),
         (Method::POST, "/v1/ipam/10.0.1.77", 200, ""),
         (Method::POST, "/v1/ipam/10.0.1.77", 409, "not-specified"),
         (Method::POST, "/v1/ipam/10.9.0.1", 500, "10.9.0.1"),
-        (Method::POST, "/v1/ipam/ten", 400, "not an address"),
+        (Method::POST, "/v1/ipam/ten", 400, "Invalid IP address: ten"),
         (Method::DELETE, "/v1/ipam/10.0.1.77", 200, ""),
         (Method::DELETE, "/v1/ipam/10.0.1.77", 404, ""),
         (Method::DELETE, "/v1/ipam/10.0.1.1", 500, "in use by router"),
-        (Method::PUT, "/v1/policy", 501, "kubectl apply"),
-        (Method::GET, "/v1/prefilter", 501, "no program runs at XDP"),
+        (Method::PUT, "/v1/policy", 405, "PUT is not allowed, but [GET] are"),
+        (Method::GET, "/v1/prefilter", 500, r#""prefilter is not enabled in daemon""#),
+        (Method::PATCH, "/v1/prefilter", 422, "prefilter-spec in body is required"),
         (Method::GET, "/v1/debuginfo", 200, r#""kernel-version":""#),
         (Method::DELETE, "/v1/map/cilium_ct4_global", 200, r#"{"removed":0}"#),
         (Method::DELETE, "/v1/map/cilium_ct4_global?address=ten", 400, "address=ADDRESS"),
@@ -131,21 +142,21 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::DELETE, "/v1/fqdn/cache", 200, ""),
         (Method::GET, "/v1/endpoint/7", 200, r#""health":{"#),
         (Method::GET, "/v1/endpoint/7/labels", 200, r#""security-relevant":["k8s:app=web"]"#),
-        (Method::GET, "/v1/endpoint/x/labels", 400, "number of an endpoint"),
+        (Method::GET, "/v1/endpoint/x/labels", 400, "invalid numeric cilium id"),
         (Method::GET, "/v1/identity", 200, "reserved:host"),
         (Method::GET, "/v1/identity?labels=reserved:world", 200, r#""id":2,"#),
         (Method::GET, "/v1/identity?labels=k8s:none", 404, ""),
         (Method::GET, "/v1/identity/1", 200, r#""labelsSHA256":""#),
         (Method::GET, "/v1/identity/4711", 404, ""),
-        (Method::GET, "/v1/identity/web", 400, "web"),
+        (Method::GET, "/v1/identity/web", 400, ""),
+        (Method::GET, "/v1/identity/0x1", 200, "reserved:host"),
         (Method::GET, "/v1/identity/endpoints", 200, r#""refCount":1"#),
-        (Method::GET, "/v1/ip", 200, "[]"),
+        (Method::GET, "/v1/ip", 404, ""),
         (Method::GET, "/v1/ip?cidr=10.0.0.0/8", 404, ""),
-        (Method::GET, "/v1/ip?cidr=ten", 400, "cidr"),
+        (Method::GET, "/v1/ip?cidr=ten", 400, "invalid CIDR address: ten"),
         (Method::GET, "/v1/ip?labels=app=none", 404, ""),
-        (Method::GET, "/v1/ip?moon=1", 400, "moon"),
         (Method::GET, "/v1/cluster/nodes", 200, r#""client-id":0"#),
-        (Method::GET, "/v1/cluster/nodes?client-id=x", 400, "client-id"),
+        (Method::GET, "/v1/cluster/nodes?client-id=x", 422, r#"must be of type int64: \"x\""#),
         (Method::GET, "/v1/node/ids", 200, "[]"),
         (Method::GET, "/v1/policy", 200, r#""revision":0"#),
         (Method::GET, "/v1/service", 200, "[]"),
@@ -156,11 +167,26 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::GET, "/v1/map/..%2F..%2Fetc", 404, ""),
         (Method::GET, "/v1/monitor?type=moon", 400, "moon"),
         (Method::GET, "/v1/monitor?port=99999", 400, "99999"),
-        (Method::GET, "/v1/fqdn/cache", 200, "[]"),
-        (Method::GET, "/v1/fqdn/cache/7", 200, "[]"),
-        (Method::GET, "/v1/fqdn/cache/8", 404, ""),
-        (Method::GET, "/v1/fqdn/cache/x", 400, "number of an endpoint"),
-        (Method::GET, "/v1/bgp/peers", 501, "BGP Control Plane is disabled"),
+        (Method::GET, "/v1/fqdn/cache", 404, ""),
+        (Method::GET, "/v1/fqdn/cache?cidr=ten", 400, "ten"),
+        (Method::GET, "/v1/fqdn/cache/7", 404, ""),
+        (Method::GET, "/v1/fqdn/cache/8", 404, "unable to find target endpoint ID: 8"),
+        (Method::GET, "/v1/fqdn/cache/x", 400, "invalid numeric cilium id"),
+        (Method::GET, "/v1/bgp/peers", 501, "BGP control plane is disabled"),
+        (Method::GET, "/v1/bgp/routes", 422, "afi in query is required"),
+        (
+            Method::GET,
+            "/v1/bgp/routes?afi=ipv4&safi=unicast&table_type=x",
+            422,
+            "[loc-rib adj-rib-in adj-rib-out]",
+        ),
+        (Method::GET, "/v1/bgp/routes?afi=ipv4&safi=unicast&table_type=loc-rib", 501, "disabled"),
+        (
+            Method::GET,
+            "/v1/bgp/route-policies?router_asn=x",
+            422,
+            "router_asn in query must be of type int64",
+        ),
         (Method::GET, "/v1/nothing", 404, "path /v1/nothing was not found"),
         (Method::GET, "/v2/healthz", 404, "was not found"),
         (Method::DELETE, "/v1/healthz", 405, "DELETE is not allowed, but [GET] are"),
@@ -169,7 +195,7 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         let got = ask(&router, method.clone(), path).await;
         assert_eq!(got.0, status, "{method} {path}: {}", got.1);
         assert!(got.1.contains(text), "{method} {path} lacks {text}: {}", got.1);
-        let silent = status == 404 && text.is_empty();
+        let silent = method != Method::HEAD && status >= 400 && text.is_empty();
         assert_eq!(silent, status >= 400 && got.1.is_empty(), "{method} {path}: {}", got.1);
     }
     let log = json_of(&ask(&router, Method::GET, "/v1/endpoint/7/log").await.1);
@@ -182,6 +208,64 @@ async fn answers_have_cilium_s_codes_and_shapes() {
     assert_eq!(status["bpf-maps"]["maps"][0]["name"], "cilium_lxc", "{}", status["bpf-maps"]);
     let endless = format!("/v1/endpoint/{}", "1".repeat(8000));
     assert_eq!(ask(&router, Method::GET, &endless).await.0, 400);
+}
+
+async fn send(
+    router: &Router,
+    method: Method,
+    path: &str,
+    kind: &str,
+    body: &str,
+) -> (u16, String) {
+    let request = Request::builder().method(method).uri(path).header("content-type", kind);
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let answer = router.clone().oneshot(request).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 24).await.unwrap();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+#[tokio::test]
+async fn bodies_are_read_as_cilium_reads_them() {
+    let bpf = BpfFs::mount();
+    let router = shaped(router(parts(&bpf, &[], vec![endpoint(7, "c1", "web")])));
+    let (json, patch, get) = ("application/json", Method::PATCH, Method::GET);
+    let labels = "/v1/endpoint/7/labels";
+    let cases = [
+        (
+            &patch,
+            labels,
+            "text/plain",
+            "{}",
+            415,
+            r#"unsupported media type \"text/plain\", only [application/json] are allowed"#,
+        ),
+        (&patch, labels, json, "{", 400, r#"parsing configuration body from \"\" failed, because"#),
+        (&patch, labels, json, r#"{"user":7}"#, 400, "parsing configuration body"),
+        (&patch, labels, json, "{}", 503, r#""api not ready""#),
+        (&patch, "/v1/endpoint/8/labels", json, "{}", 404, ""),
+        (&patch, "/v1/config", json, r#"{"moon":1}"#, 200, ""),
+        (&patch, "/v1/config", json, r#"{"options":{"Moon":"1"}}"#, 400, "Moon"),
+        (
+            &patch,
+            "/v1/prefilter",
+            json,
+            r#"{"deny":["ten"]}"#,
+            500,
+            "prefilter is not enabled in daemon",
+        ),
+        (&get, "/v1/endpoint", json, r#"["k8s:app=web"]"#, 200, r#""id":7"#),
+        (&get, "/v1/endpoint", json, r#"["k8s:app=db"]"#, 404, ""),
+        (&get, "/v1/endpoint", json, "{}", 400, "parsing labels body"),
+        (&get, "/v1/identity", json, r#"["reserved:host"]"#, 200, r#""id":1,"#),
+        (&get, "/v1/identity", json, r#"["reserved:none"]"#, 404, ""),
+        (&get, "/v1/ip", json, r#"["reserved:none"]"#, 404, ""),
+    ];
+    for (method, path, kind, body, status, text) in cases {
+        let got = send(&router, method.clone(), path, kind, body).await;
+        assert_eq!(got.0, status, "{method} {path} {body}: {}", got.1);
+        assert!(got.1.contains(text), "{method} {path} {body} lacks {text}: {}", got.1);
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use cilia_ipam::{Candidate, Family};
 
 use super::lifecycle::Inner;
 use super::pods::PodFacts;
-use super::{EndpointState, Error, Lifecycle, LocalEndpoint, PodKey};
+use super::{EndpointState, Error, Lifecycle, LocalEndpoint, OwnLabels, PodKey};
 use crate::device::name::{Mac, pod_device};
 use crate::device::netns::Netns;
 use crate::device::pod;
@@ -262,7 +262,7 @@ impl Lifecycle {
         Ok(pools.choose(families, Some(candidate))?)
     }
 
-    /// The labels that make an endpoint's identity.
+    /// The labels that make the identity of a pod's endpoint, without those of its own.
     pub(super) async fn labels(
         &self,
         namespace: &str,
@@ -317,6 +317,7 @@ fn blank(id: u16, request: &Request, facts: Option<&PodFacts>) -> LocalEndpoint 
         ipv6: None,
         identity: None,
         labels: Labels::new(),
+        own: OwnLabels::default(),
         pod_labels: facts.map(|facts| facts.labels.clone()).unwrap_or_default(),
         service_account: facts.map(|facts| facts.service_account.clone()).unwrap_or_default(),
         named_ports: facts.map(|facts| facts.named_ports.clone()).unwrap_or_default(),

@@ -17,6 +17,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// It can't have such labels.
+    #[error(transparent)]
+    Labels(#[from] super::Fault),
     /// The agent is not far enough.
     #[error("the agent is not ready: {0}")]
     NotReady(String),

@@ -43,7 +43,7 @@ impl Queue {
 }
 
 /// What became of bringing an endpoint up to date.
-enum Refreshed {
+pub(super) enum Refreshed {
     /// It is so now.
     Now(Arc<LocalEndpoint>),
     /// It went away meanwhile.
@@ -153,7 +153,7 @@ impl Lifecycle {
             // The pod has gone and another one of its name is on its way.
             return publisher.withdraw(pod).await.map(|()| Next::Done);
         }
-        let endpoint = match self.refresh(endpoint, &facts).await? {
+        let endpoint = match self.refresh(endpoint, Some(&facts)).await? {
             Refreshed::Now(endpoint) => endpoint,
             Refreshed::Gone => return Ok(Next::Done),
             Refreshed::Later(wait) => return Ok(Next::After(wait)),
@@ -173,14 +173,14 @@ impl Lifecycle {
         Ok(Next::Done)
     }
 
-    /// Brings an endpoint up to date with its pod.
-    async fn refresh(
+    /// Brings an endpoint up to date with its pod, if it is one's, and with its own labels.
+    pub(super) async fn refresh(
         &self,
         endpoint: Arc<LocalEndpoint>,
-        facts: &PodFacts,
+        facts: Option<&PodFacts>,
     ) -> Result<Refreshed, Error> {
         let parts = &self.0.parts;
-        let labels = self.labels(&endpoint.namespace, Some(facts)).await?;
+        let labels = endpoint.own.over(&self.labels(&endpoint.namespace, facts).await?);
         let former = endpoint.identity.filter(|_| labels == endpoint.labels);
         let identity = match former {
             Some(identity) if parts.identities.is_current(&labels, identity) => identity,
@@ -206,10 +206,12 @@ impl Lifecycle {
         };
         let mut wanted = LocalEndpoint::clone(&present);
         (wanted.labels, wanted.identity) = (labels, Some(identity));
-        wanted.object_uid.clone_from(&facts.object_uid);
-        wanted.pod_labels.clone_from(&facts.labels);
-        wanted.service_account.clone_from(&facts.service_account);
-        wanted.named_ports.clone_from(&facts.named_ports);
+        if let Some(facts) = facts {
+            wanted.object_uid.clone_from(&facts.object_uid);
+            wanted.pod_labels.clone_from(&facts.labels);
+            wanted.service_account.clone_from(&facts.service_account);
+            wanted.named_ports.clone_from(&facts.named_ports);
+        }
         wanted.state = EndpointState::Ready;
         if wanted == *present {
             return Ok(Refreshed::Now(present));

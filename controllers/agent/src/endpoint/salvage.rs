@@ -9,7 +9,7 @@ use std::path::Path;
 use cilia_crds::{Labels, NumericIdentity};
 
 use super::state_files::number;
-use super::{EndpointState, Error, Lifecycle, LocalEndpoint};
+use super::{EndpointState, Error, Lifecycle, LocalEndpoint, OwnLabels};
 use crate::device::Link;
 use crate::device::name::{Mac, is_pod_device};
 
@@ -59,6 +59,7 @@ impl Lifecycle {
             ipv6: None,
             identity: Some(NumericIdentity(info.identity)),
             labels: Labels::new(),
+            own: OwnLabels::default(),
             pod_labels: std::collections::BTreeMap::new(),
             service_account: String::new(),
             named_ports: Vec::new(),

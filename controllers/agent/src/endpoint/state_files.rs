@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cilia_crds::{Labels, NumericIdentity};
 use serde::{Deserialize, Serialize};
 
-use super::{EndpointState, Error, LocalEndpoint, NamedPort};
+use super::{EndpointState, Error, LocalEndpoint, NamedPort, OwnLabels};
 use crate::device::name::Mac;
 
 /// The directories `<id>/ep.json` below the agent's state directory.
@@ -39,6 +39,8 @@ struct Record {
     ipv6: Option<Ipv6Addr>,
     identity: Option<u32>,
     labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "OwnLabels::is_empty")]
+    own: OwnLabels,
     #[serde(default)]
     pod_labels: BTreeMap<String, String>,
     #[serde(default)]
@@ -164,6 +166,7 @@ impl Record {
             ipv6: endpoint.ipv6,
             identity: endpoint.identity.map(|identity| identity.0),
             labels: endpoint.labels.to_security_labels(),
+            own: endpoint.own.lasting(),
             pod_labels: endpoint.pod_labels,
             service_account: endpoint.service_account,
             named_ports: endpoint.named_ports,
@@ -193,6 +196,7 @@ impl Record {
             ipv6: self.ipv6,
             identity: self.identity.map(NumericIdentity),
             labels: Labels::from_security_labels(&self.labels),
+            own: self.own,
             pod_labels: self.pod_labels,
             service_account: self.service_account,
             named_ports: self.named_ports,

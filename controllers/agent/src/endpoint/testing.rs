@@ -2,7 +2,7 @@
 
 use cilia_crds::{Labels, NumericIdentity};
 
-use super::{EndpointState, LocalEndpoint, NamedPort};
+use super::{EndpointState, LocalEndpoint, NamedPort, OwnLabels};
 use crate::device::name::Mac;
 
 /// A plain endpoint.
@@ -26,6 +26,7 @@ pub(crate) fn endpoint(id: u16, container: &str, pod: &str) -> LocalEndpoint {
         ipv6: "fd00::2".parse().ok(),
         identity: Some(NumericIdentity(1234)),
         labels,
+        own: OwnLabels::default(),
         pod_labels: [("app".to_owned(), pod.to_owned())].into(),
         service_account: "default".into(),
         named_ports: vec![NamedPort { name: "http".into(), port: 80, protocol: "TCP".into() }],

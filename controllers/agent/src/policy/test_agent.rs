@@ -125,6 +125,7 @@ impl Agent {
             datapath: Arc::clone(&datapath),
             loans: api::Loans::new(Ipam::default(), &Workqueues::register(&metrics)),
             counters: api::Counters::register(&metrics),
+            plugin: crate::cni::Server::new(readiness.clone()),
             metrics,
             kvstore: None,
             clusters: None,

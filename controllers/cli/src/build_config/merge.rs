@@ -112,9 +112,12 @@ pub(super) fn merge(found: Vec<Found>, filter: &Filter) -> (BTreeMap<String, Str
             }
         }
     }
-    let overrides = json!({"allowConfigKeys": filter.allow, "denyConfigKeys": filter.deny});
+    // As Go writes a list that has nothing in it.
+    let keys = |list: &[String]| if list.is_empty() { json!(null) } else { json!(list) };
+    let overrides =
+        json!({"allowConfigKeys": keys(&filter.allow), "denyConfigKeys": keys(&filter.deny)});
     settings.insert("config-sources".into(), json!(sources).to_string());
-    settings.insert("config-source-overrides".into(), overrides.to_string());
+    settings.insert("config-sources-overrides".into(), overrides.to_string());
     (settings, warnings)
 }
 

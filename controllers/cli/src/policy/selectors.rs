@@ -17,7 +17,7 @@ pub(super) fn table(listed: &[Value], verbose: bool) -> Table {
             let short = policy.split_once(' ').map_or(policy.as_str(), |(_, name)| name);
             if verbose { policy.clone() } else { short.to_owned() }
         };
-        let labels: Vec<String> = items(&one["labels"]).iter().map(label).collect();
+        let labels: Vec<String> = items(&one["policies"]).iter().map(label).collect();
         table.row([
             text(&one["selector"]),
             labels.join(", "),
@@ -38,9 +38,9 @@ mod tests {
     #[test]
     fn selectors_have_a_row_for_each_identity() {
         let listed = [
-            json!({"selector": "{app=client}", "labels": ["CiliumNetworkPolicy shop/a", "NetworkPolicy shop/b"],
+            json!({"selector": "{app=client}", "policies": ["CiliumNetworkPolicy shop/a", "NetworkPolicy shop/b"],
                 "users": 2, "identities": [5000, 5001]}),
-            json!({"selector": "{app=none}", "labels": [], "users": 1, "identities": []}),
+            json!({"selector": "{app=none}", "policies": [], "users": 1, "identities": []}),
         ];
         let rows = |verbose| -> Vec<String> {
             let shown = table(&listed, verbose).render();

@@ -27,7 +27,7 @@ fn status() -> Value {
         "routing": {"inter-host-routing-mode": "Tunnel", "tunnel-protocol": "vxlan", "intra-host-routing-mode": "BPF"},
         "attach-mode": "tcx",
         "datapath-mode": "veth",
-        "masquerading": {"enabled": true, "mode": "iptables", "enabled-protocols": {"ipv4": true, "ipv6": false}},
+        "masquerading": {"enabled": true, "mode": "iptables", "enabledProtocols": {"ipv4": true, "ipv6": false}},
         "clock-source": {"mode": "jiffies", "hertz": 250},
         "controllers": [
             {"name": "b", "status": {"consecutive-failure-count": 0, "last-success-timestamp": "2026-01-01T00:00:00Z"}},

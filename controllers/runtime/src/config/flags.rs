@@ -120,7 +120,7 @@ impl Flags {
 }
 
 /// Keys of programs of ours that Cilium has no flags for, and what `cilia build-config` notes beside settings.
-const OWN_KEYS: &[&str] = &["ces-adaptive-rate", "config-source-overrides", "config-sources"];
+const OWN_KEYS: &[&str] = &["ces-adaptive-rate", "config-sources", "config-sources-overrides"];
 
 fn matches(pattern: &str, key: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == key, |prefix| key.starts_with(prefix))

@@ -4,9 +4,23 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use super::super::form::{Fault, no_choice, read, required};
 use super::super::query::LONGEST_NAME;
 use crate::device::name::{Mac, pod_device};
-use crate::endpoint::{self, EndpointState, LocalEndpoint, PodKey, Wired};
+use crate::endpoint::{self, LocalEndpoint, PodKey, Wired};
+
+/// The states that an endpoint may be said to have.
+const STATES: [&str; 9] = [
+    "waiting-for-identity",
+    "not-ready",
+    "waiting-to-regenerate",
+    "regenerating",
+    "restoring",
+    "ready",
+    "disconnecting",
+    "disconnected",
+    "invalid",
+];
 
 /// What an endpoint is to be. What only means something to other ways of wiring is not looked at.
 #[derive(Debug, Default, Deserialize)]
@@ -24,7 +38,7 @@ pub(super) struct Change {
     k8s_uid: String,
     labels: Vec<String>,
     mac: String,
-    state: Option<EndpointState>,
+    state: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,11 +50,14 @@ struct Addressing {
 
 impl Change {
     /// Reads a body; an error says what is wrong with it.
-    pub(super) fn read(body: &[u8]) -> Result<Self, String> {
-        let change: Self =
-            serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?;
-        if change.state.is_none() {
-            return Err("state: it is required".into());
+    pub(super) fn read(body: &[u8]) -> Result<Self, Fault> {
+        let change: Self = read("endpoint", body)?;
+        match change.state.as_deref() {
+            None => return Err(required("state", "body")),
+            Some(state) if !STATES.contains(&state) => {
+                return Err(no_choice("state", "body", &STATES));
+            }
+            Some(_) => {}
         }
         let names = [
             ("container-id", &change.container_id),
@@ -51,7 +68,9 @@ impl Change {
             ("k8s-uid", &change.k8s_uid),
         ];
         match names.iter().find(|(_, name)| name.len() > LONGEST_NAME) {
-            Some((field, _)) => Err(format!("{field}: it has at most {LONGEST_NAME} bytes")),
+            Some((field, _)) => {
+                Err(Fault::Text(format!("{field}: it has at most {LONGEST_NAME} bytes")))
+            }
             None => Ok(change),
         }
     }
@@ -172,7 +191,7 @@ impl Change {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::Change;
+    use super::{Change, Fault};
     use crate::device::name::pod_device;
     use crate::endpoint::testing::endpoint;
 
@@ -186,7 +205,12 @@ mod tests {
     #[test]
     fn a_request_says_all_that_is_needed() {
         let read = |change: &Value, id: &str| {
-            Change::read(change.to_string().as_bytes()).and_then(|change| change.request(id))
+            let change = Change::read(change.to_string().as_bytes());
+            let change = change.map_err(|fault| match fault {
+                Fault::Object(code, _) => code.to_string(),
+                Fault::Text(why) => why,
+            });
+            change.and_then(|change| change.request(id))
         };
         let id = "cni-attachment-id:c1:eth0";
         let request = read(&body(), id).expect("a request");
@@ -203,8 +227,9 @@ mod tests {
         }
         assert!(read(&short, id).is_ok(), "the path says it");
         let cases = [
-            ("state", json!(null), "state"),
-            ("state", json!("odd"), "the body"),
+            ("state", json!(null), "602"),
+            ("state", json!("odd"), "606"),
+            ("state", json!(7), "400"),
             ("container-id", json!("c2"), "container-id"),
             ("interface-name", json!("eth7"), "interface-name"),
             ("mac", json!("02"), "mac"),

@@ -52,8 +52,10 @@ async fn cluster() -> ApiServer {
 }
 
 async fn ask(router: &Router, method: Method, path: &str, body: &Value) -> (u16, String) {
-    let request = Request::builder().method(method).uri(path).body(Body::from(body.to_string()));
-    let answer = router.clone().oneshot(request.unwrap()).await.unwrap();
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", "application/json");
+    let request = request.body(Body::from(body.to_string())).unwrap();
+    let answer = router.clone().oneshot(request).await.unwrap();
     let status = answer.status().as_u16();
     let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
     (status, String::from_utf8_lossy(&body).into_owned())
@@ -156,7 +158,7 @@ fn what_others_wire_becomes_an_endpoint() {
             (Method::PATCH, &id_of, good.clone(), 200),
             (Method::PATCH, &id_of, wanted("c1", "10.0.0.78", 0, ""), 400),
             (Method::PATCH, "/v1/endpoint/pod-name:default%2Fnone", good.clone(), 404),
-            (Method::PATCH, &id_of, json!({}), 400),
+            (Method::PATCH, &id_of, json!({}), 422),
         ];
         for (method, path, body, status) in cases {
             let got = ask(&router, method.clone(), path, &body).await;

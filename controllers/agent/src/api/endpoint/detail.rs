@@ -10,17 +10,22 @@ use serde_json::{Value, json};
 use super::super::Parts;
 use super::super::monitor::time;
 use super::{Found, labels};
-use crate::endpoint::{EndpointState, LocalEndpoint};
+use crate::endpoint::{EndpointState, Endpoints, LocalEndpoint};
 use crate::policy::{EndpointView, Trouble};
 
 /// Its states, the last one first.
 pub(in super::super) async fn log(State(parts): State<Arc<Parts>>, found: Found) -> Response {
-    let states = parts.endpoints.log(found.id());
+    Json(states(&parts.endpoints, found.id())).into_response()
+}
+
+/// The last states of an endpoint, the last one first.
+pub(super) fn states(endpoints: &Endpoints, id: u16) -> Vec<Value> {
+    let states = endpoints.log(id);
     let entry = |(moment, state): &(std::time::SystemTime, EndpointState)| {
         let code = if *state == EndpointState::Invalid { "Failure" } else { "OK" };
         json!({"timestamp": time(*moment), "code": code, "state": state, "message": message(*state)})
     };
-    Json(states.iter().rev().map(entry).collect::<Vec<Value>>()).into_response()
+    states.iter().rev().map(entry).collect()
 }
 
 fn message(state: EndpointState) -> &'static str {
@@ -45,44 +50,57 @@ pub(in super::super) async fn healthz(State(parts): State<Arc<Parts>>, found: Fo
 }
 
 pub(super) fn health(state: EndpointState, policy: Option<&EndpointView>) -> Value {
-    let base = match state {
-        EndpointState::Ready => "OK",
-        EndpointState::Creating | EndpointState::WaitingForIdentity | EndpointState::NotReady => {
-            "Bootstrap"
+    let (base, waiting, connected) = match state {
+        EndpointState::Ready => ("OK", "OK", true),
+        EndpointState::Creating | EndpointState::WaitingForIdentity => {
+            ("Disabled", "Bootstrap", true)
         }
-        EndpointState::Invalid => "Failure",
-        _ => "Pending",
+        EndpointState::NotReady => ("Warning", "Warning", true),
+        EndpointState::WaitingToRegenerate
+        | EndpointState::Regenerating
+        | EndpointState::Disconnecting => ("Pending", "Pending", true),
+        EndpointState::Restoring | EndpointState::Disconnected | EndpointState::Invalid => {
+            ("Disabled", "Disabled", false)
+        }
     };
-    let gone = matches!(state, EndpointState::Disconnecting | EndpointState::Disconnected);
     let enforced = match policy {
         Some(EndpointView { error: Some(_), .. }) => "Failure",
         Some(policy) if base == "OK" => policy.trouble().map_or(base, Trouble::health),
         None if base == "OK" => "Pending",
-        _ => base,
+        _ => waiting,
     };
     let overall = if base == "OK" { enforced } else { base };
-    json!({"overallHealth": overall, "bpf": base, "policy": enforced, "connected": !gone})
+    json!({"overallHealth": overall, "bpf": base, "policy": enforced, "connected": connected})
 }
 
 pub(in super::super) async fn get_labels(found: Found) -> Response {
     let status = match &found {
         Found::Pod(endpoint) => labels_of(endpoint),
-        Found::Host(host) => shown_labels(&host.labels, &[]),
+        Found::Host(host) => shown_labels(&[], &host.labels, &[]),
     };
-    Json(json!({"spec": {"user": []}, "status": status})).into_response()
+    Json(json!({"spec": status["realized"], "status": status})).into_response()
 }
 
-/// A pod's labels: those that make its identity, and Kubernetes' others.
+/// An endpoint's labels: those that make its identity, the user's apart, and Kubernetes' others.
 pub(super) fn labels_of(endpoint: &LocalEndpoint) -> Value {
-    let relevant = labels(&endpoint.labels);
-    let all = endpoint.pod_labels.iter().map(|(key, value)| format!("k8s:{key}={value}"));
-    let derived: Vec<String> = all.filter(|label| !relevant.contains(label)).collect();
-    shown_labels(&relevant, &derived)
+    let relevant = labels(&endpoint.own.without(&endpoint.labels));
+    shown_labels(&endpoint.own.user(), &relevant, &derived(endpoint))
 }
 
-pub(super) fn shown_labels(relevant: &[String], derived: &[String]) -> Value {
+/// The labels of a pod that make no identity.
+pub(super) fn derived(endpoint: &LocalEndpoint) -> Vec<String> {
+    let label = |(key, value): (&String, &String)| {
+        let counts = endpoint.labels.iter().any(|(name, _)| name.key == *key);
+        let text =
+            if value.is_empty() { format!("k8s:{key}") } else { format!("k8s:{key}={value}") };
+        (!counts).then_some(text)
+    };
+    endpoint.pod_labels.iter().filter_map(label).collect()
+}
+
+pub(super) fn shown_labels(user: &[String], relevant: &[String], derived: &[String]) -> Value {
     json!({
-        "realized": {"user": []},
+        "realized": {"user": user},
         "security-relevant": relevant,
         "derived": derived,
         "disabled": [],
@@ -98,10 +116,12 @@ mod tests {
     fn an_endpoint_is_as_well_as_its_state() {
         let cases = [
             (EndpointState::Ready, "Pending", true),
-            (EndpointState::WaitingForIdentity, "Bootstrap", true),
+            (EndpointState::WaitingForIdentity, "Disabled", true),
+            (EndpointState::NotReady, "Warning", true),
             (EndpointState::Regenerating, "Pending", true),
-            (EndpointState::Disconnecting, "Pending", false),
-            (EndpointState::Invalid, "Failure", true),
+            (EndpointState::Disconnecting, "Pending", true),
+            (EndpointState::Disconnected, "Disabled", false),
+            (EndpointState::Invalid, "Disabled", false),
         ];
         for (state, overall, connected) in cases {
             let health = health(state, None);

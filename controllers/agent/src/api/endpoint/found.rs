@@ -54,14 +54,14 @@ impl FromRequestParts<Arc<Parts>> for Found {
 
 /// The node itself, if it has policy.
 pub(in super::super) struct Host {
-    pub(super) id: u16,
+    pub(in super::super) id: u16,
     pub(super) labels: Vec<String>,
-    pub(super) set: Labels,
+    pub(in super::super) set: Labels,
     pub(super) state: EndpointState,
 }
 
 impl Host {
-    pub(super) fn of(parts: &Parts) -> Option<Self> {
+    pub(in super::super) fn of(parts: &Parts) -> Option<Self> {
         let id = parts.enforcer.host()?;
         let view = parts.enforcer.view().borrow().clone();
         let known = view.local.get(&NumericIdentity::HOST);
@@ -71,7 +71,7 @@ impl Host {
             set.insert("k8s", key, value);
         }
         let known = view.endpoints.iter().any(|policy| policy.id == id);
-        let state = if known { EndpointState::Ready } else { EndpointState::Creating };
+        let state = if known { EndpointState::Ready } else { EndpointState::WaitingToRegenerate };
         Some(Self { id, labels: labels(&set), set, state })
     }
 }

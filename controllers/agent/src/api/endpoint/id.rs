@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::super::query::LONGEST_NAME;
+use super::super::query::{LONGEST_NAME, number as go_number};
 use crate::endpoint::LocalEndpoint;
 
 /// What an endpoint is asked for by.
@@ -24,31 +24,17 @@ impl Id {
         if text.len() > LONGEST_NAME {
             return Err(format!("an endpoint's name has at most {LONGEST_NAME} bytes"));
         }
-        let number = |text: &str| {
-            text.parse().map(Self::Number).map_err(|_| {
-                format!("{text:?} is not the number of an endpoint: those go up to {}", u16::MAX)
-            })
-        };
         let Some((prefix, name)) = text.split_once(':') else { return number(text) };
-        let pod = |name: &str| match name.split_once('/') {
-            Some((namespace, pod)) if !namespace.is_empty() && !pod.is_empty() => {
-                Ok(Self::Pod(name.to_owned()))
-            }
-            _ => Err(format!("{prefix}:{name}: use {prefix}:NAMESPACE/NAME")),
-        };
-        let address = |family: &str| format!("{name:?} is no {family} address");
         match prefix {
             "cilium-local" => number(name),
-            "pod-name" | "cep-name" => pod(name),
+            "pod-name" | "cep-name" => Ok(Self::Pod(name.to_owned())),
             "container-id" => Ok(Self::Container(name.to_owned())),
             "cni-attachment-id" => Ok(Self::Attachment(name.to_owned())),
-            "ipv4" => name.parse().map(Self::Ipv4).map_err(|_| address("IPv4")),
-            "ipv6" => name.parse().map(Self::Ipv6).map_err(|_| address("IPv6")),
-            "cilium-global" | "container-name" | "docker-endpoint" => Ok(Self::Nobody),
-            _ => Err(format!(
-                "{prefix:?} is no prefix of endpoints' names: use cilium-local, cni-attachment-id, \
-                 container-id, pod-name, cep-name, ipv4 or ipv6"
-            )),
+            "ipv4" => Ok(name.parse().map_or(Self::Nobody, Self::Ipv4)),
+            "ipv6" => Ok(name.parse().map_or(Self::Nobody, Self::Ipv6)),
+            "container-name" | "docker-endpoint" => Ok(Self::Nobody),
+            "cilium-global" => Err("unsupported IP address format".to_owned()),
+            _ => Err(format!("unknown endpoint ID prefix \"{prefix}\"")),
         }
     }
 
@@ -67,6 +53,18 @@ impl Id {
     }
 }
 
+/// The number of an endpoint, as Go reads numbers.
+fn number(text: &str) -> Result<Id, String> {
+    let below = text.strip_prefix('-').is_some_and(|rest| go_number(rest, "ParseInt").is_ok());
+    if below {
+        return Err(format!("invalid numeric cilium id: {text}"));
+    }
+    let number = go_number(text, "ParseInt");
+    let number = number.map_err(|why| format!("invalid numeric cilium id: {why}"))?;
+    let large = |_| format!("endpoint id too large: {number}");
+    number.try_into().map(Id::Number).map_err(large)
+}
+
 #[cfg(test)]
 mod tests {
     use super::Id;
@@ -77,6 +75,7 @@ mod tests {
         let web = endpoint(7, "c1", "web");
         let meant = [
             "7",
+            "0x7",
             "cilium-local:7",
             "pod-name:default/web",
             "cep-name:default/web",
@@ -89,16 +88,36 @@ mod tests {
         for name in meant {
             assert!(Id::parse(name).expect(name).is(&web), "{name}");
         }
-        for other in
-            ["8", "pod-name:shop/web", "container-name:web", "docker-endpoint:x", "ipv4:10.0.0.3"]
-        {
+        for other in [
+            "8",
+            "pod-name:shop/web",
+            "pod-name:web",
+            "container-name:web",
+            "docker-endpoint:x",
+            "ipv4:10.0.0.3",
+            "ipv4:fd00::2",
+        ] {
             assert!(!Id::parse(other).expect(other).is(&web), "{other}");
         }
         let long = "1".repeat(600);
-        for wrong in
-            ["", "web", "65536", "-1", "7.0", "pod-name:web", "ipv4:fd00::2", "moon:7", &long]
-        {
-            assert!(Id::parse(wrong).is_err(), "{wrong}");
+        let cases = [
+            ("", r#"invalid numeric cilium id: strconv.ParseInt: parsing "": invalid syntax"#),
+            (
+                "7.0",
+                r#"invalid numeric cilium id: strconv.ParseInt: parsing "7.0": invalid syntax"#,
+            ),
+            ("65536", "endpoint id too large: 65536"),
+            ("-1", "invalid numeric cilium id: -1"),
+            (
+                "99999999999999999999",
+                r#"invalid numeric cilium id: strconv.ParseInt: parsing "99999999999999999999": value out of range"#,
+            ),
+            ("cilium-global:x:7", "unsupported IP address format"),
+            ("moon:7", r#"unknown endpoint ID prefix "moon""#),
+            (&long, "an endpoint's name has at most 512 bytes"),
+        ];
+        for (wrong, why) in cases {
+            assert_eq!(Id::parse(wrong), Err(why.to_owned()), "{wrong}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod crowd;
 mod family;
+mod labels;
 mod trouble;
 
 use std::collections::HashSet;

@@ -67,8 +67,7 @@ fn masquerade(part: &Value) -> Vec<String> {
     if !yes(&part["enabled"]) {
         return vec!["Disabled".into()];
     }
-    let on =
-        |name: &str| if yes(&part["enabled-protocols"][name]) { "Enabled" } else { "Disabled" };
+    let on = |name: &str| if yes(&part["enabledProtocols"][name]) { "Enabled" } else { "Disabled" };
     let families = format!("[IPv4: {}, IPv6: {}]", on("ipv4"), on("ipv6"));
     if text(&part["mode"]) != "BPF" {
         return vec![format!("IPTables {families}")];

@@ -1,13 +1,13 @@
 //! A node whose pods have addresses of one family only.
 
-use cilia_crds::CiliumEndpoint;
+use cilia_crds::{CiliumEndpoint, CiliumIdentity};
 use cilia_loader::testing::BpfFs;
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 
-use super::{addresses_of, connect, node_with, nothing_is_left, pod, request, talk};
+use super::{addresses_of, connect, labels, node_with, nothing_is_left, pod, request, talk};
 use crate::device::testing::{PodNetns, in_private_node};
 use crate::endpoint::test_agent::Agent;
 use crate::endpoint::testing::api_server;
@@ -42,6 +42,16 @@ fn pods_of_ipv6_alone_live_and_go() {
         let mut connection =
             connect(&places[0], &places[1], target.addresses().next().unwrap()).await;
         talk(&mut connection, b"hello");
+        // Labels of its own cut nothing.
+        let identities: Api<CiliumIdentity> = Api::all(server.client());
+        let labelled = labels::come_and_go(&agent, &objects, &identities, "p1").await;
+        talk(&mut connection, b"hello again");
+        agent.token.cancel();
+        let agent =
+            Agent::start_for(&server, "agent", state.path(), bpf.path(), (false, true)).await;
+        let kept = agent.lifecycle.parts().endpoints.get(labelled.id).unwrap();
+        assert_eq!((&kept.own, kept.identity), (&labelled.own, labelled.identity));
+        talk(&mut connection, b"and again");
         drop(connection);
         for (number, place) in places.iter().enumerate() {
             let now = DeleteParams::default().grace_period(0);

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cilia_kvstore::SyncMetrics;
-use cilia_kvstore::mesh::{Change, Mesh, News, Remote, Settings as MeshSettings};
+use cilia_kvstore::mesh::{Change, GRACE, Mesh, News, Remote, Settings as MeshSettings};
 use cilia_kvstore::value::Node;
+use cilia_kvstore::{Fared, SyncMetrics};
 use cilia_runtime::config::Config as Flags;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,7 @@ impl Settings {
                 cache_ttl: flags.duration("clustermesh-cache-ttl"),
                 network: true,
                 qps: QPS,
+                grace: GRACE,
             },
             sync_timeout: flags.duration("clustermesh-sync-timeout"),
             tolerated: flags.uint("kvstore-max-consecutive-quorum-errors"),
@@ -88,6 +89,11 @@ impl Clustermesh {
     /// Counts in these.
     pub fn count_in(&self, metrics: SyncMetrics) {
         self.mesh.count_in(metrics);
+    }
+
+    /// Tells how requests to each cluster's etcd fare that its limits let through.
+    pub fn tell_of_limits(&self, tell: impl Fn(&str, &Fared) + Send + Sync + 'static) {
+        self.mesh.tell_of_limits(tell);
     }
 
     /// Every cluster by its name, and how it is.

@@ -171,6 +171,7 @@ impl Agent {
                 services: services.clone(),
             },
             &metrics,
+            &counters,
         );
         self.fill_maps(Maps {
             settings: &settings,
@@ -301,6 +302,7 @@ impl Agent {
         endpoints: &Endpoints,
         readers: clustermesh::Readers,
         metrics: &Metrics,
+        counters: &api::Counters,
     ) -> (Option<mpsc::Receiver<Vec<ipcache::Fed>>>, Option<clustermesh::Remotes>) {
         let stop = self.stop.clone();
         let (feed, news) = mpsc::channel(kvstore::BATCHES);
@@ -314,6 +316,7 @@ impl Agent {
                     .as_ref()
                     .map_or_else(|| SyncMetrics::register(metrics), Kvstore::sync_metrics),
             );
+            mesh.tell_of_limits(counters.of_clusters());
             self.spawn(
                 "other clusters",
                 mesh.clone().run(readers, feed.clone(), news, stop.clone()),

@@ -96,6 +96,11 @@ impl Error {
         }
     }
 
+    /// Whether etcd has a lease of this number already.
+    pub(crate) fn is_lease_there(&self) -> bool {
+        matches!(self, Self::Rpc { code: tonic::Code::FailedPrecondition, cause, .. } if cause.contains("lease already exists"))
+    }
+
     /// Whether etcd has refused to do it: then it has not been done, and will not be.
     pub(crate) fn is_refusal(&self) -> bool {
         use tonic::Code;

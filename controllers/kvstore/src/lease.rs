@@ -122,8 +122,18 @@ impl Leases {
         self.state().leases.len()
     }
 
+    /// How long what hangs on a lease outlives its process.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Between two signs of life.
+    pub(crate) fn beat_every(&self) -> Duration {
+        (self.ttl / 3).min(BEAT)
+    }
+
     async fn keep_alive(self: Arc<Self>, lease: i64) {
-        let beat = (self.ttl / 3).min(BEAT);
+        let beat = self.beat_every();
         let mut pause = beat;
         let mut rewinds = self.connection.rewinds();
         loop {
@@ -152,7 +162,7 @@ impl Leases {
     }
 
     /// Whether the lease is alive; `None` if nobody answered.
-    async fn beat(&self, lease: i64) -> Option<bool> {
+    pub(crate) async fn beat(&self, lease: i64) -> Option<bool> {
         let asked = async {
             // The stream stays open until the answer is there.
             let requests = futures::stream::iter([LeaseRequest { id: lease }])

@@ -21,6 +21,7 @@ mod messages;
 mod metrics;
 mod mirror;
 mod options;
+mod stand_in;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -36,6 +37,7 @@ pub use messages::KeyValue;
 pub use metrics::SyncMetrics;
 pub use mirror::{Entry, Mirror, Seen};
 pub use options::{Endpoints, Options};
+pub use stand_in::{Swap, is_stand_in, stand_ins_of};
 pub use status::{Health, Watchdog};
 pub use txn::{Outcomes, Txn};
 pub use watch::{Event, ProgressRequests, Watch};

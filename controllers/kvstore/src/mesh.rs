@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use shown::shown;
 
+use crate::client::{Client, Fared};
 use crate::metrics::SyncMetrics;
 use crate::value::{ClusterService, IpIdentityPair, Node};
 
@@ -30,6 +31,10 @@ const LOOK: Duration = Duration::from_secs(2);
 const BATCHES: usize = 64;
 /// Quorum errors in a row that are not yet a failure, where no flag says otherwise.
 const TOLERATED: u64 = 2;
+
+/// How long an address that goes may take to come back: its operator needs a second or two, and a watch may lag behind
+/// by the eight seconds for which it waits for a member of etcd.
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// What a reader wants to know of other clusters.
 #[derive(Debug, Clone)]
@@ -48,6 +53,8 @@ pub struct Settings {
     pub network: bool,
     /// Requests per second and cluster.
     pub qps: f64,
+    /// For how long an address that goes is waited for, see [`GRACE`]; a node three times as long.
+    pub grace: Duration,
 }
 
 /// What a cluster says.
@@ -121,6 +128,18 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Mesh(Arc<Shared>);
 
+type Tell = Arc<dyn Fn(&str, &Fared) + Send + Sync>;
+
+/// Who is told how requests fare; nobody at first.
+#[derive(Default)]
+struct Listener(OnceLock<Tell>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Listener").field(&self.0.get().is_some()).finish()
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     settings: Settings,
@@ -131,6 +150,7 @@ struct Shared {
     /// The directory was looked at.
     looked: watch::Sender<bool>,
     metrics: OnceLock<SyncMetrics>,
+    limits: Listener,
     /// Quorum errors in a row that are not yet a failure.
     tolerated: AtomicU64,
 }
@@ -146,6 +166,7 @@ impl Mesh {
             ids: Mutex::default(),
             looked: watch::Sender::new(false),
             metrics: OnceLock::new(),
+            limits: Listener::default(),
             tolerated: AtomicU64::new(TOLERATED),
         }));
         (mesh, receiver)
@@ -155,6 +176,18 @@ impl Mesh {
     pub fn count_in(&self, metrics: SyncMetrics) {
         // The first ones stay.
         let _ = self.0.metrics.set(metrics);
+    }
+
+    /// Tells how requests to each cluster's etcd fare from now on; the first who asks for it.
+    pub fn tell_of_limits(&self, tell: impl Fn(&str, &Fared) + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self.0.limits.0.set(Arc::new(tell));
+    }
+
+    fn listen(&self, name: &Arc<str>, client: &Client) {
+        let Some(tell) = self.0.limits.0.get() else { return };
+        let (tell, name) = (Arc::clone(tell), Arc::clone(name));
+        client.tell_of_limits(move |fared| tell(&name, fared));
     }
 
     /// Takes this for `kvstore-max-consecutive-quorum-errors`.

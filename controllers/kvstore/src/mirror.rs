@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::client::Client;
 use crate::keys::scope;
+use crate::stand_in::is_stand_in;
 use crate::txn::Txn;
 use crate::watch::{Event, Watch};
 pub use table::Entry;
@@ -125,7 +126,10 @@ impl Mirror {
         let key = match event {
             Event::Put(kv) => {
                 let key = String::from_utf8_lossy(&kv.key).into_owned();
-                self.table().seen(&key, kv);
+                if self.table().seen(&key, kv) {
+                    self.0.lanes.add(0, key);
+                    self.count();
+                }
                 return;
             }
             Event::Deleted(key) => key,
@@ -219,6 +223,7 @@ impl Mirror {
                 let mut table = self.table();
                 (table.step(key, |lease| client.owns(key, lease)), table.rewinds())
             };
+            let since = if let Step::Replace(_, revision) = step { revision } else { 0 };
             match step {
                 Step::Nothing => break,
                 Step::Read if read => break,
@@ -238,17 +243,22 @@ impl Mirror {
                     let revision = client.txn("update", key, txn).await?.revision;
                     self.table().wrote(key, Known { value, lease, revision });
                 }
-                Step::Return(value) => {
+                Step::Return(value) | Step::Replace(value, _) => {
                     let lease = client.lease_for(key).await?;
-                    let txn = Txn::new().if_absent(key).put(key, &value, lease).else_get(key);
-                    let outcome = client.txn("return", key, txn).await?;
+                    let txn = Txn::new().if_unchanged_since(key, since).put(key, &value, lease);
+                    let outcome = client.txn("return", key, txn.else_get(key)).await?;
+                    if !outcome.done && outcome.read.iter().flatten().next().is_none() {
+                        // What stood in for it is gone, too.
+                        self.table().found(key, None);
+                        continue;
+                    }
                     let Some(kv) = outcome.read.into_iter().flatten().next() else {
                         let revision = outcome.revision;
                         self.table().wrote(key, Known { value, lease, revision });
                         continue;
                     };
                     let ours = client.owns(key, kv.lease);
-                    if !ours && kv.value != value {
+                    if !ours && !is_stand_in(kv.lease) && kv.value != value {
                         tracing::warn!(key, "key was lost, and is somebody else's now");
                     }
                     let known =

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use cilia_kvstore::mesh::{Mesh, Remote, Settings, shown};
+use cilia_kvstore::mesh::{GRACE, Mesh, Remote, Settings, shown};
 use cilia_runtime::config::{Config, Error};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -41,6 +41,7 @@ fn settings(config: &Config) -> Result<Option<Settings>, Error> {
         cache_ttl: config.duration("clustermesh-cache-ttl"),
         network: false,
         qps: QPS,
+        grace: GRACE,
     }))
 }
 

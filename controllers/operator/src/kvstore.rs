@@ -10,6 +10,7 @@ mod policy_status;
 mod services;
 mod shell;
 mod silent;
+mod stand_in;
 mod tasks;
 
 #[cfg(test)]
@@ -102,6 +103,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         cluster_config(&context, &client),
         services::run(&context, &client),
         nodes::run(&context, &client),
+        stand_in::run(&context, &client),
         identities::run(&context, &client),
         policy_status::run(&context, &client),
     );

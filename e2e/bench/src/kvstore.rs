@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use cilia_crds::Labels;
 use cilia_identity::Space;
 use cilia_kvstore::allocator::NoMaker;
-use cilia_kvstore::mesh::{Change, Mesh, Settings};
+use cilia_kvstore::mesh::{Change, GRACE, Mesh, Settings};
 use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{Capabilities, ClusterConfig, IpIdentityPair, encode, now};
 use cilia_kvstore::{Allocator, keys};
@@ -175,6 +175,7 @@ async fn addresses(arguments: &Arguments, report: &mut Report) -> Result<()> {
         cache_ttl: Duration::ZERO,
         network: true,
         qps: 20.0,
+        grace: GRACE,
     });
     tokio::spawn({
         let stop = stop.clone();

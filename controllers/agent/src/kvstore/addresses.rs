@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use cilia_kvstore::value::{IpIdentityPair, decode};
-use cilia_kvstore::{Event, keys};
+use cilia_kvstore::{Event, is_stand_in, keys};
 use cilia_loader::RemoteEndpoint;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -69,7 +69,11 @@ impl Kvstore {
                             Event::Put(kv) => {
                                 let key = String::from_utf8_lossy(&kv.key);
                                 let name = key.strip_prefix(&of_nodes).unwrap_or_default();
-                                silence.speaks(name, nodes_listed.then(Instant::now));
+                                if is_stand_in(kv.lease) {
+                                    silence.is_silent(name);
+                                } else {
+                                    silence.speaks(name, nodes_listed.then(Instant::now));
+                                }
                             }
                             Event::Deleted(key) => {
                                 silence.is_silent(key.strip_prefix(&of_nodes).unwrap_or_default());

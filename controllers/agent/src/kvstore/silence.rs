@@ -3,7 +3,8 @@
 //! An agent that is frozen, or cut off from etcd, for longer than its leases live loses all of its keys, while its
 //! pods live on. So what goes of another node is waited for, for as long as a watch may lag behind another. If by
 //! then the node's own key is gone, too, though Kubernetes has the node, its addresses stay until the agent speaks
-//! again and has had the time to say what is so, or until the node goes. About 60 bytes an address.
+//! again and has had the time to say what is so, or until the node goes. A key that the operator put there stands in
+//! for the agent: that is silent still. About 60 bytes an address.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

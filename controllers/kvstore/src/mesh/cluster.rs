@@ -50,10 +50,11 @@ impl Cluster {
         changed: watch::Receiver<u64>,
     ) -> Self {
         let all = [Kind::Nodes, Kind::Identities, Kind::Ips, Kind::Services];
-        let network = mesh.0.settings.network;
+        let (network, grace) = (mesh.0.settings.network, mesh.0.settings.grace);
         let wanted = all.into_iter().filter(|kind| network || *kind == Kind::Services);
         // Every cluster's numbers, until it says which are its own.
-        let imports = wanted.filter_map(|kind| Some(Import::new(kind, Space::new(0, 255).ok()?)));
+        let imports =
+            wanted.filter_map(|kind| Some(Import::new(kind, Space::new(0, 255).ok()?, grace)));
         let imports = imports.collect();
         Self { mesh, name: name.into(), path, changed, imports, id: 0, etcd: 0 }
     }
@@ -119,6 +120,7 @@ impl Cluster {
         self.changed.mark_unchanged();
         let options = Options::of_file(&self.path, self.mesh.0.settings.qps);
         let client = Client::new(&ClientSettings::new(options), None).map_err(|e| e.to_string())?;
+        self.mesh.listen(&self.name, &client);
         let config = self.config(&client, patience).await?;
         let expected = self.accept(&config, client.cluster_id()).await?;
         let layout = Layout { cached: config.capabilities.cached };
@@ -169,6 +171,7 @@ impl Cluster {
                         });
                     }
                 },
+                () = until(self.imports.iter().filter_map(Import::next).min()) => self.end().await,
                 _ = look.tick() => {
                     let found = pulse.look(Instant::now(), self.mesh.tolerated());
                     if found.is_some() && let Some(metrics) = self.mesh.0.metrics.get() {
@@ -264,10 +267,20 @@ impl Cluster {
 
     async fn tell(&mut self, kind: Kind, events: Vec<Event>) {
         let import = self.imports.iter_mut().find(|import| import.kind == kind);
-        let Some(import) = import else { return };
+        let (Some(import), now) = (import, Instant::now()) else { return };
         let changes: Vec<Change> =
-            events.into_iter().flat_map(|event| import.take(event)).collect();
+            events.into_iter().flat_map(|event| import.take(event, now)).collect();
         self.send(changes).await;
+    }
+
+    /// Tells of what has gone for good.
+    async fn end(&mut self) {
+        let now = Instant::now();
+        let changes: Vec<Change> =
+            self.imports.iter_mut().flat_map(|import| import.due(now)).collect();
+        self.send(changes).await;
+        let counts = self.counts();
+        self.mesh.update(&self.name, |remote| remote.counts = counts);
     }
 
     async fn drain(&mut self, which: impl Fn(Kind) -> bool) {
@@ -307,6 +320,14 @@ fn place(kind: Kind, layout: Layout, cluster: &str) -> (String, &'static str) {
         Kind::Identities => (layout.identities(cluster), keys::IDENTITIES),
         Kind::Ips => (layout.ips(cluster), keys::IPS),
         Kind::Services => (layout.services(cluster), keys::SERVICES),
+    }
+}
+
+/// At this time, or never.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

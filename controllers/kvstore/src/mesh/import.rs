@@ -2,13 +2,18 @@
 //!
 //! After a reconnection everything is stale until it is told again; what is not told by the end of
 //! the list is gone. A value that means nothing leaves what was known before. About 100 bytes a key.
+//!
+//! What goes of nodes and addresses is waited for: where an agent is silent for so long that its keys go with its
+//! lease, its cluster's operator puts them back. What comes takes effect at once, and so does the end of a cluster.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cilia_crds::NumericIdentity;
 use cilia_identity::Space;
 use ipnet::IpNet;
+use tokio::time::Instant;
 
 use super::Change;
 use crate::messages::KeyValue;
@@ -34,6 +39,10 @@ pub(super) struct Import {
     space: Space,
     /// What was told by the ends of the keys, and whether that is stale.
     told: HashMap<String, (Told, bool)>,
+    /// For how long what goes is waited for.
+    grace: Duration,
+    /// What has gone, and until when it may come back.
+    going: BTreeMap<String, Instant>,
 }
 
 /// Enough of what was told to take it back.
@@ -57,9 +66,17 @@ impl Told {
 }
 
 impl Import {
-    pub(super) fn new(kind: Kind, space: Space) -> Self {
+    /// What goes is waited for so long: addresses for `grace`, nodes three times as long.
+    pub(super) fn new(kind: Kind, space: Space, grace: Duration) -> Self {
         let expected = Expected { cluster: String::new(), id: 0 };
-        Self { kind, prefix: String::new(), expected, space, told: HashMap::new() }
+        let grace = match kind {
+            Kind::Nodes => 3 * grace,
+            Kind::Ips => grace,
+            // Nobody puts these back: operators write them, and one that is away has a successor by then.
+            Kind::Identities | Kind::Services => Duration::ZERO,
+        };
+        let (told, going) = (HashMap::new(), BTreeMap::new());
+        Self { kind, prefix: String::new(), expected, space, told, grace, going }
     }
 
     /// It will be told anew, from this place, by this cluster.
@@ -68,36 +85,61 @@ impl Import {
         for (_, stale) in self.told.values_mut() {
             *stale = true;
         }
+        self.going.clear();
     }
 
     pub(super) fn len(&self) -> usize {
         self.told.len()
     }
 
-    pub(super) fn take(&mut self, event: Event) -> Vec<Change> {
-        match event {
-            Event::Put(kv) => self.put(&kv).into_iter().collect(),
+    pub(super) fn take(&mut self, event: Event, now: Instant) -> Vec<Change> {
+        let gone: Vec<String> = match event {
+            Event::Put(kv) => return self.put(&kv).into_iter().collect(),
             Event::Deleted(key) => {
                 let name = key.strip_prefix(&self.prefix).unwrap_or_default();
-                let told = self.told.remove(name);
-                told.map(|(told, _)| told.gone(name)).into_iter().collect()
+                if self.told.contains_key(name) { vec![name.to_owned()] } else { Vec::new() }
             }
             Event::Listed => {
-                let gone = self.told.extract_if(|_, (_, stale)| *stale);
-                gone.map(|(name, (told, _))| told.gone(&name)).collect()
+                let stale = self.told.iter().filter(|(_, (_, stale))| *stale);
+                stale.map(|(name, _)| name.clone()).collect()
             }
             Event::Progress(_) => Vec::new(),
+        };
+        if self.grace.is_zero() {
+            return gone.iter().filter_map(|name| self.end(name)).collect();
         }
+        for name in gone {
+            self.going.entry(name).or_insert(now + self.grace);
+        }
+        Vec::new()
+    }
+
+    /// When the next one of what has gone is waited for no more.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.going.values().min().copied()
+    }
+
+    /// What has gone for good by now.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Change> {
+        let due = self.going.extract_if(.., |_, end| *end <= now);
+        let due: Vec<String> = due.map(|(name, _)| name).collect();
+        due.iter().filter_map(|name| self.end(name)).collect()
+    }
+
+    fn end(&mut self, name: &str) -> Option<Change> {
+        self.told.remove(name).map(|(told, _)| told.gone(name))
     }
 
     /// Takes everything back.
     pub(super) fn drain(&mut self) -> Vec<Change> {
+        self.going.clear();
         self.told.drain().map(|(name, (told, _))| told.gone(&name)).collect()
     }
 
     fn put(&mut self, kv: &KeyValue) -> Option<Change> {
         let key = String::from_utf8_lossy(&kv.key);
         let name = key.strip_prefix(&self.prefix)?;
+        self.going.remove(name);
         match self.read(name, kv) {
             Ok(None) => None,
             Ok(Some((told, change))) => {
@@ -155,10 +197,19 @@ impl Import {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use cilia_identity::Space;
+    use tokio::time::Instant;
 
     use super::{Change, Event, Expected, Import, IpIdentityPair, KeyValue, Kind};
     use crate::value::encode;
+
+    const GRACE: Duration = Duration::from_secs(10);
+
+    fn gone(address: &str) -> Change {
+        Change::IpGone(format!("{address}/32").parse().unwrap())
+    }
 
     fn ip(address: &str, id: u32) -> Event {
         let pair = IpIdentityPair::new(format!("{address}/32").parse().unwrap(), id, None);
@@ -168,7 +219,7 @@ mod tests {
 
     fn import() -> Import {
         let space = Space::new(2, 255).unwrap();
-        let mut import = Import::new(Kind::Ips, space);
+        let mut import = Import::new(Kind::Ips, space, GRACE);
         import.begin("p/".into(), Expected { cluster: "west".into(), id: 2 }, space);
         import
     }
@@ -180,26 +231,53 @@ mod tests {
 
     #[test]
     fn what_is_not_told_again_is_gone() {
-        let mut import = import();
-        import.take(ip("10.2.0.1", 2 << 16));
-        import.take(ip("10.2.0.2", 2 << 16));
-        assert_eq!(import.take(Event::Listed), []);
+        let (mut import, start) = (import(), Instant::now());
+        import.take(ip("10.2.0.1", 2 << 16), start);
+        import.take(ip("10.2.0.2", 2 << 16), start);
+        assert_eq!(import.take(Event::Listed, start), []);
         again(&mut import);
-        import.take(ip("10.2.0.2", 2 << 16));
-        assert_eq!(import.take(Event::Listed), [Change::IpGone("10.2.0.1/32".parse().unwrap())]);
-        assert_eq!(import.take(Event::Deleted("p/10.2.0.1".into())), []);
-        assert_eq!(import.drain(), [Change::IpGone("10.2.0.2/32".parse().unwrap())]);
+        import.take(ip("10.2.0.2", 2 << 16), start);
+        assert_eq!(import.take(Event::Listed, start), [], "it may come back");
+        assert_eq!(import.next(), Some(start + GRACE));
+        assert_eq!(import.due(start + GRACE), [gone("10.2.0.1")]);
+        assert_eq!(import.take(Event::Deleted("p/10.2.0.1".into()), start), []);
+        assert_eq!((import.next(), import.len()), (None, 1));
+        assert_eq!(import.drain(), [gone("10.2.0.2")]);
         assert_eq!(import.len(), 0);
     }
 
     #[test]
-    fn nonsense_leaves_what_was_known() {
-        let mut import = import();
-        import.take(ip("10.2.0.1", 2 << 16));
+    fn what_comes_back_was_never_gone() {
+        let (mut import, start) = (import(), Instant::now());
+        let later = start + GRACE;
+        for address in ["10.2.0.1", "10.2.0.2", "10.2.0.3"] {
+            import.take(ip(address, 2 << 16), start);
+            assert_eq!(import.take(Event::Deleted(format!("p/{address}")), start), []);
+        }
+        // Another's by now: at once.
+        assert_eq!(import.take(ip("10.2.0.1", (2 << 16) + 1), start).len(), 1);
+        // Nonsense tells as much: somebody has it.
+        import.take(ip("10.2.0.2", 3 << 16), start);
+        assert_eq!(import.due(later), [gone("10.2.0.3")]);
+        assert_eq!((import.due(later), import.next(), import.len()), (vec![], None, 2));
+        // A cluster that is connected anew, or drained, is waited for no longer than that takes.
+        import.take(Event::Deleted("p/10.2.0.1".into()), start);
         again(&mut import);
-        assert_eq!(import.take(ip("10.2.0.1", 3 << 16)), [], "another cluster's identity");
-        assert_eq!(import.take(Event::Listed), []);
-        assert_eq!(import.len(), 1);
-        assert_eq!(import.take(ip("10.2.0.9", 6)).len(), 1, "a reserved identity is fine");
+        assert_eq!(import.due(later), []);
+        import.take(ip("10.2.0.1", 2 << 16), later);
+        import.take(Event::Listed, later);
+        assert_eq!(import.drain().len(), 2);
+        assert_eq!(import.next(), None);
+    }
+
+    #[test]
+    fn nonsense_leaves_what_was_known() {
+        let (mut import, start) = (import(), Instant::now());
+        import.take(ip("10.2.0.1", 2 << 16), start);
+        again(&mut import);
+        assert_eq!(import.take(ip("10.2.0.1", 3 << 16), start), [], "another cluster's identity");
+        assert_eq!(import.take(Event::Listed, start), []);
+        assert_eq!((import.len(), import.next()), (1, None));
+        assert_eq!(import.take(ip("10.2.0.9", 6), start).len(), 1, "a reserved identity is fine");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::messages::KeyValue;
+use crate::stand_in::is_stand_in;
 
 /// What a key should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(super) enum Step {
     Put(Vec<u8>),
     /// The same, if it is missing: it was lost, and somebody else may have it since.
     Return(Vec<u8>),
+    /// Write it in the place of what stands in for it, if that is there still: it has this revision.
+    Replace(Vec<u8>, i64),
     /// Write it if it is missing.
     Create(Vec<u8>),
     /// Take it off the lease of somebody else, if nobody has written it since this revision.
@@ -70,7 +73,8 @@ impl Table {
             let was = self.desired.remove(key).is_some();
             let known = self.known.get(key).and_then(Option::as_ref).map(|known| known.lease);
             let wrote = self.held.remove(key);
-            let theirs = wrote.is_some() && known.is_some() && known != wrote;
+            let foreign = known.is_some_and(|lease| !is_stand_in(lease));
+            let theirs = wrote.is_some() && foreign && known != wrote;
             if self.yielded.remove(key) || theirs {
                 self.known.remove(key);
             } else if was {
@@ -153,6 +157,9 @@ impl Table {
         }
         if ours {
             self.held.insert(key.into(), known.lease);
+        } else if is_stand_in(known.lease) {
+            // An operator speaks for us.
+            self.yielded.remove(key);
         } else if self.desired.get(key).is_some_and(|entry| entry.value != known.value) {
             self.yielded.insert(key.into());
         }
@@ -171,14 +178,22 @@ impl Table {
         wanted
     }
 
-    /// Somebody has written the key, maybe we ourselves: it is theirs until the next look.
-    pub(super) fn seen(&mut self, key: &str, kv: &KeyValue) {
-        let Some(Some(known)) = self.known.get_mut(key) else { return };
+    /// Somebody has written the key, maybe we ourselves: it is theirs until the next look. Whether an operator
+    /// speaks for us, so that there is something to do.
+    pub(super) fn seen(&mut self, key: &str, kv: &KeyValue) -> bool {
+        let Some(Some(known)) = self.known.get_mut(key) else { return false };
         if kv.mod_revision > known.revision {
+            if is_stand_in(kv.lease) {
+                let (value, lease) = (kv.value.clone(), kv.lease);
+                *known = Known { value, lease, revision: kv.mod_revision };
+                self.open.insert(key.into());
+                return true;
+            }
             let same = kv.value == known.value && kv.lease == known.lease;
             // A later deletion must not take away what is another's.
             known.revision = if same { kv.mod_revision } else { -1 };
         }
+        false
     }
 
     /// The key was deleted at this revision, or is another's; whether it needs no place any more.
@@ -252,6 +267,12 @@ impl Table {
             }
             (Some(entry), Some(None)) if entry.leased => Step::Put(entry.value.clone()),
             (Some(entry), Some(None)) => Step::Create(entry.value.clone()),
+            (Some(entry), Some(Some(known))) if entry.leased && is_stand_in(known.lease) => {
+                match known.revision {
+                    ..0 => Step::Read,
+                    revision => Step::Replace(entry.value.clone(), revision),
+                }
+            }
             (Some(entry), Some(Some(known))) => {
                 let alive = ours(known.lease);
                 let held = self.held.get(key).copied();

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Entry, Known, Step, Table};
+use super::{Entry, KeyValue, Known, Step, Table};
+use crate::stand_in::stand_ins_of;
 
 const OURS: i64 = 7;
 
@@ -85,6 +86,42 @@ fn what_others_took_while_a_lease_had_expired_is_theirs() {
 }
 
 #[test]
+fn what_an_operator_put_there_meanwhile_is_taken_back() {
+    let (after, stand_in) = (|lease| lease == OURS + 1, stand_ins_of(1));
+    let mut table = Table::default();
+    table.want("k", entry("mine", true));
+    table.wrote("k", known("mine", OURS, 5));
+    assert!(table.vanished("k"));
+    // Found when it is written again; the value has changed since.
+    let mut returned = table.clone();
+    returned.want("k", entry("new", true));
+    assert_eq!(returned.step("k", after), Step::Return(b"new".to_vec()));
+    returned.taken("k", known("mine", stand_in, 9), false, 0);
+    assert_eq!(returned.step("k", after), Step::Replace(b"new".to_vec(), 9));
+    // Somebody else was faster: it is his.
+    let mut lost = returned.clone();
+    lost.taken("k", known("theirs", 3, 10), false, 0);
+    assert_eq!(lost.step("k", after), Step::Nothing);
+    // Given up meanwhile: it goes.
+    returned.want("k", None);
+    assert_eq!(returned.step("k", after), Step::Delete(9));
+    // By another agent that starts, and by one that hears of it before its end.
+    for mut table in [Table::default(), table] {
+        table.want("k", entry("mine", true));
+        table.found("k", Some(known("mine", stand_in, 9)));
+        assert_eq!(table.step("k", after), Step::Replace(b"mine".to_vec(), 9));
+    }
+    let mut table = Table::default();
+    table.want("k", entry("mine", true));
+    table.wrote("k", known("mine", OURS, 5));
+    let (value, lease) = (b"mine".to_vec(), stand_in);
+    let kv = KeyValue { mod_revision: 9, value, lease, ..KeyValue::default() };
+    assert!(table.seen("k", &kv));
+    assert_eq!(table.step("k", |lease| lease == OURS), Step::Replace(b"mine".to_vec(), 9));
+    assert!(!table.seen("k", &kv), "it is known");
+}
+
+#[test]
 fn what_is_forgotten_while_it_is_written_stays() {
     let mut table = Table::default();
     table.want("k", entry("a", false));
@@ -156,6 +193,15 @@ impl World {
                 self.table.found(key, self.store.get(key).cloned());
             }
             Step::Put(value) => write(self, value),
+            Step::Replace(_, at)
+                if self.store.get(key).is_none_or(|there| there.revision != at) =>
+            {
+                match self.store.get(key).cloned() {
+                    Some(there) => self.table.taken(key, there.clone(), there.lease == lease, 0),
+                    None => self.table.found(key, None),
+                }
+            }
+            Step::Replace(value, _) => write(self, value),
             Step::Return(value) => match self.store.get(key).cloned() {
                 Some(there) => self.table.taken(key, there.clone(), there.lease == lease, 0),
                 None => write(self, value),
@@ -188,7 +234,7 @@ fn settles() {
         let mut world = World { lease: OURS, ..World::default() };
         for _ in 0..30 {
             let key = format!("k{}", rng.random_range(0..3));
-            match rng.random_range(0..7) {
+            match rng.random_range(0..8) {
                 0 => {
                     let value = format!("v{}", rng.random_range(0..2));
                     world.table.want(&key, entry(&value, true));
@@ -214,6 +260,22 @@ fn settles() {
                     let theirs = known("theirs", THEIRS, world.revision);
                     world.store.insert(key.clone(), theirs);
                 }
+                6 if !world.store.contains_key(&key) => {
+                    world.revision += 1;
+                    let value = format!("v{}", rng.random_range(0..2));
+                    let stand_in = known(&value, stand_ins_of(1), world.revision);
+                    world.store.insert(key.clone(), stand_in.clone());
+                    if rng.random_bool(0.5) {
+                        let Known { value, lease, revision } = stand_in;
+                        let kv = KeyValue {
+                            mod_revision: revision,
+                            value,
+                            lease,
+                            ..KeyValue::default()
+                        };
+                        world.table.seen(&key, &kv);
+                    }
+                }
                 _ => {}
             }
             for _ in 0..rng.random_range(0..4) {
@@ -230,6 +292,8 @@ fn settles() {
             let ours = there.is_some_and(|known| known.lease == world.lease);
             match (world.wanted.get(key), there) {
                 (_, Some(known)) if known.lease == THEIRS => {}
+                // It is the operator's to take back.
+                (None, Some(known)) if known.lease == stand_ins_of(1) => {}
                 (None, there) => assert_eq!(there, None, "{key} is not wanted"),
                 (wanted, _) => assert!(ours && value.as_ref() == wanted, "{key}: {there:?}"),
             }

@@ -79,6 +79,7 @@ async fn a_process_whose_clock_jumps() {
         cache_ttl: Duration::from_mins(10),
         network: true,
         qps: 100.0,
+        grace: Duration::from_millis(100),
     });
     let remotes = mesh.remotes();
     tokio::spawn({

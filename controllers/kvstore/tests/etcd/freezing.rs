@@ -10,7 +10,7 @@ use cilia_identity::Space;
 use cilia_kvstore::allocator::NoMaker;
 use cilia_kvstore::gc::{self, Unused};
 use cilia_kvstore::testing::{Etcd, Signal, options};
-use cilia_kvstore::{Allocator, Client, KeyValue, Mirror, Settings, keys};
+use cilia_kvstore::{Allocator, Client, KeyValue, Mirror, Settings, Swap, is_stand_in, keys};
 use cilia_runtime::lanes::Rate;
 use cilia_runtime::testing::{Process, eventually_for};
 use tokio_util::sync::CancellationToken;
@@ -171,9 +171,18 @@ async fn a_process_that_froze_gets_back_what_is_its_own_still() {
     other.mirror.settled().await;
     let (others, _) = client.list("cilium/state/").await.expect("list");
 
+    // An operator stands in for it, with what it said once.
+    let lease = client.keep_stand_ins(1).await.expect("a lease");
+    let stand_in = |key: String| Swap { key, since: 0, value: Some(b"former".to_vec()) };
+    let swaps = [node.clone(), ip(1)].map(stand_in).to_vec();
+    assert_eq!(client.swap(lease, swaps).await.expect("stand in"), 0);
+
     process.signal(Signal::SIGCONT);
     becomes(&client, &process, &node, "n1").await;
     becomes(&client, &process, &ip(1), "n1").await;
+    for key in [&node, &ip(1)] {
+        assert!(!is_stand_in(get(&client, key).await.expect("its key").lease));
+    }
     let master = keys::identity_id(alone.0);
     becomes(&client, &process, &master, &labels("alone").canonical()).await;
     for (app, number) in [("shared", shared), ("alone", alone)] {

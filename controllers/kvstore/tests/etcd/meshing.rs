@@ -138,6 +138,7 @@ fn mesh(directory: &Path, stop: &CancellationToken) -> (Mesh, Receiver<News>) {
         cache_ttl: Duration::ZERO,
         network: true,
         qps: 100.0,
+        grace: Duration::from_millis(100),
     };
     let (mesh, news) = Mesh::new(settings);
     tokio::spawn({

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_crds::CiliumNode;
-use cilia_kvstore::{Client, Event, keys};
+use cilia_kvstore::{Client, Event, is_stand_in, keys};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use cilia_runtime::watch::{Change, Key, PartialObjectMeta, Store, reflect, watch};
 use futures::future::BoxFuture;
@@ -102,6 +102,10 @@ impl Collector {
         }
         let key = keys::node(&self.cluster, name);
         let Some(present) = self.client.get(&key).await? else { return Ok(Next::Done) };
+        if is_stand_in(present.lease) {
+            // Who put it there takes it back, after its addresses.
+            return Ok(Next::Done);
+        }
         let params =
             ListParams::default().labels(&self.labels).fields(&format!("spec.nodeName={name}"));
         let agents = self.pods.list(&params).await?;

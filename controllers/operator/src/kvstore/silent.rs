@@ -1,13 +1,13 @@
 //! Decides which identities are in use by pods of nodes whose agents are silent.
 //!
 //! An agent that is frozen, or cut off from etcd, for longer than its leases live can't say any more what its pods
-//! use. Kubernetes still can: where a node has no key of its own, though it has a `CiliumNode`, nothing is collected
-//! that an endpoint has. As long as every agent speaks, endpoints are not asked for.
+//! use. Kubernetes still can: where a node has no key of its own, or only a stand-in, though it has a `CiliumNode`, nothing
+//! is collected that an endpoint has. As long as every agent speaks, endpoints are not asked for.
 
 use std::collections::{BTreeSet, HashSet};
 
 use cilia_crds::{CiliumEndpoint, CiliumNode};
-use cilia_kvstore::{Client, keys};
+use cilia_kvstore::{Client, is_stand_in, keys};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
@@ -29,7 +29,7 @@ pub(super) async fn in_use(context: &Context, client: &Client) -> anyhow::Result
     .await?;
     let prefix = keys::nodes(config.string("cluster-name"));
     let (speaking, _) = client.list(&prefix).await?;
-    for kv in speaking {
+    for kv in speaking.into_iter().filter(|kv| !is_stand_in(kv.lease)) {
         let key = String::from_utf8_lossy(&kv.key);
         nodes.remove(key.strip_prefix(&prefix).unwrap_or_default());
     }
@@ -52,7 +52,7 @@ pub(super) async fn in_use(context: &Context, client: &Client) -> anyhow::Result
 mod tests {
     use cilia_crds::{CiliumEndpoint, CiliumNode};
     use cilia_kvstore::testing::Etcd;
-    use cilia_kvstore::{Client, keys};
+    use cilia_kvstore::{Client, Swap, keys};
     use cilia_runtime::testing::eventually;
     use kube::Api;
     use kube::api::PostParams;
@@ -97,6 +97,15 @@ mod tests {
         eventually(|| gone(&client, 65_602)).await;
         // Both were looked at in the same runs.
         gone(&client, 65_601).await.expect_err("a pod has it");
+        // An operator's stand-in says nothing of what is in use.
+        let lease = client.keep_stand_ins(1).await.expect("a lease");
+        let key = keys::node("east", "n1");
+        let swap = Swap { key, since: 0, value: Some(b"{}".to_vec()) };
+        client.swap(lease, vec![swap]).await.expect("stand in");
+        let labels = b"k8s:a=65603;";
+        client.put(&keys::identity_id(65_603), labels, false).await.expect("put");
+        eventually(|| gone(&client, 65_603)).await;
+        gone(&client, 65_601).await.expect_err("a pod has it still");
         // Once it speaks again, only what it says is in use.
         client.put(&keys::node("east", "n1"), b"{}", false).await.expect("put");
         eventually(|| gone(&client, 65_601)).await;

@@ -13,8 +13,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::Pace;
 
 type Float = Gauge<f64, AtomicU64>;
-type ByCall = [(&'static str, &'static str); 1];
-type ByValue = [(&'static str, &'static str); 2];
+type ByCall = [(&'static str, String); 1];
+type ByValue = [(&'static str, String); 2];
 type ByOutcome = [(&'static str, String); 3];
 
 /// The metrics of all limits; clones share them.
@@ -108,7 +108,7 @@ impl Counters {
     }
 
     /// A request has ended.
-    pub(super) fn processed(&self, call: &'static str, outcome: Outcome, code: i32) {
+    pub(super) fn processed(&self, call: &str, outcome: Outcome, code: i32) {
         let labels = [
             ("api_call", call.to_owned()),
             ("outcome", outcome.name().to_owned()),
@@ -118,15 +118,16 @@ impl Counters {
     }
 
     /// A request has waited for so long.
-    pub(super) fn waited(&self, call: &'static str, wait: Duration) {
-        self.0.waits.get_or_create(&[("api_call", call)]).observe(wait.as_secs_f64());
+    pub(super) fn waited(&self, call: &str, wait: Duration) {
+        self.0.waits.get_or_create(&[("api_call", call.to_owned())]).observe(wait.as_secs_f64());
     }
 
     /// What a limit is like now.
-    pub(super) fn show(&self, call: &'static str, pace: &Pace) {
-        self.0.factor.get_or_create(&[("api_call", call)]).set(pace.factor);
-        let gauge = |family: &Family<ByValue, Float>, value: &'static str, number: f64| {
-            family.get_or_create(&[("api_call", call), ("value", value)]).set(number);
+    pub(super) fn show(&self, call: &str, pace: &Pace) {
+        self.0.factor.get_or_create(&[("api_call", call.to_owned())]).set(pace.factor);
+        let gauge = |family: &Family<ByValue, Float>, value: &str, number: f64| {
+            let labels = [("api_call", call.to_owned()), ("value", value.to_owned())];
+            family.get_or_create(&labels).set(number);
         };
         let seconds = |duration: Duration| duration.as_secs_f64();
         let mean = |list: &std::collections::VecDeque<Duration>| {

@@ -2,6 +2,8 @@
 
 mod one;
 
+use std::collections::BTreeMap;
+
 use anyhow::Context as _;
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -37,7 +39,7 @@ pub(crate) enum Command {
     Labels {
         #[command(flatten)]
         id: Id,
-        /// Labels to add; the agent says who decides about them
+        /// Labels to add beside those of the pod, such as stage=test
         #[arg(short, long, value_delimiter = ',')]
         add: Vec<String>,
         /// Labels to take away
@@ -107,7 +109,9 @@ pub(crate) async fn run(
         Command::Health(id) => show(&id.get(agent, "/healthz").await?, format, one::health),
         Command::Labels { id, add, delete } => {
             if !(add.is_empty() && delete.is_empty()) {
-                let wanted = json!({"add": add, "delete": delete});
+                let now = id.get(agent, "/labels").await?;
+                let user = relabelled(items(&now["status"]["realized"]["user"]), add, delete);
+                let wanted = json!({"user": user});
                 agent.change(Method::PATCH, &id.path("/labels"), Some(&wanted)).await?;
             }
             show(&id.get(agent, "/labels").await?, format, one::labels)
@@ -137,6 +141,24 @@ pub(crate) async fn run(
             Ok(())
         }
     }
+}
+
+/// The user's labels once some are added and others taken away. A key has one label: that which was there first.
+fn relabelled(user: &[Value], add: &[String], delete: &[String]) -> Vec<String> {
+    let mut labels: BTreeMap<String, String> = BTreeMap::new();
+    for label in user.iter().map(text).chain(add.iter().cloned()) {
+        labels.entry(key(&label).to_owned()).or_insert(label);
+    }
+    for label in delete {
+        labels.remove(key(label));
+    }
+    labels.into_values().collect()
+}
+
+/// What a label is called, whoever says it and whatever its value.
+fn key(label: &str) -> &str {
+    let name = label.split_once(':').map_or(label, |(_, name)| name);
+    name.split_once('=').map_or(name, |(key, _)| key)
 }
 
 fn show(
@@ -223,8 +245,20 @@ fn enforcement(enabled: &str) -> [&'static str; 2] {
 
 #[cfg(test)]
 mod tests {
-    use super::list;
+    use super::{list, relabelled};
     use serde_json::json;
+
+    #[test]
+    fn a_key_has_one_label() {
+        let user = [json!("unspec:a=1"), json!("k8s:b=2")];
+        let of = |add: &[&str], delete: &[&str]| {
+            let list = |labels: &[&str]| labels.iter().map(ToString::to_string).collect::<Vec<_>>();
+            relabelled(&user, &list(add), &list(delete))
+        };
+        assert_eq!(of(&[], &[]), ["unspec:a=1", "k8s:b=2"]);
+        assert_eq!(of(&["a=7", "c"], &["k8s:b"]), ["unspec:a=1", "c"]);
+        assert_eq!(of(&["d=1"], &["a=other", "d", "none"]), ["k8s:b=2"]);
+    }
 
     #[test]
     fn a_label_in_a_row() {

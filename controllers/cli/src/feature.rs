@@ -93,7 +93,8 @@ async fn listed<const N: usize>(
     members: [&str; N],
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
-    let answer = agent.get(path).await?;
+    // Cilium's API has no empty list of names.
+    let answer = agent.find(path).await?.unwrap_or_else(|| Value::Array(Vec::new()));
     if let Some(format) = format {
         return format.print(&answer);
     }
@@ -131,7 +132,7 @@ pub(crate) async fn bgp(
 ) -> anyhow::Result<()> {
     let path = match command {
         Bgp::Peers => "/v1/bgp/peers",
-        Bgp::Routes => "/v1/bgp/routes",
+        Bgp::Routes => "/v1/bgp/routes?table_type=loc-rib&afi=ipv4&safi=unicast",
         Bgp::RoutePolicies => "/v1/bgp/route-policies",
     };
     // That it is off is an answer, too.

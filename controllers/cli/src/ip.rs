@@ -38,7 +38,8 @@ pub(crate) async fn run(
     command: &Command,
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
-    let entries = agent.get("/v1/ip").await?;
+    // What is not there is nothing: no address is known yet.
+    let entries = agent.find("/v1/ip").await?.unwrap_or_default();
     let entries = items(&entries).to_vec();
     let (numeric, verbose) = match command {
         Command::List { numeric, verbose } => (*numeric, *verbose),

@@ -15,6 +15,7 @@ use cilia_loader::maps::names;
 use futures::stream;
 use serde_json::{Value, json};
 
+use super::form::on;
 use super::monitor::{Listeners, time};
 use super::query::{Pairs, bad_request};
 use super::{Parts, bpf, failed, mount, not_found, status};
@@ -131,7 +132,13 @@ pub(super) async fn events(
     State(parts): State<Arc<Parts>>,
     Extension(listeners): Extension<Listeners>,
     Path(name): Path<String>,
+    Query(query): Query<Pairs>,
 ) -> Response {
+    if query.iter().any(|(word, value)| word == "follow" && !on(value)) {
+        // What was before is not kept.
+        let known = entries(&parts.datapath, &name).await;
+        return known.map_or_else(|answer| answer, |_| StatusCode::OK.into_response());
+    }
     let Some(place) = listeners.place() else { return Listeners::full() };
     let known = match entries(&parts.datapath, &name).await {
         Ok(entries) => by_key(&name, &entries),

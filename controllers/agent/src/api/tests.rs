@@ -164,6 +164,7 @@ async fn answers_have_cilium_s_codes_and_shapes() {
         (Method::GET, "/v1/map/cilium_ipcache_v2", 200, r#""key":"10.0.0.9/32""#),
         (Method::GET, "/v1/map/cilium_none", 404, ""),
         (Method::GET, "/v1/map/cilium_none/events", 404, ""),
+        (Method::GET, "/v1/map/cilium_lxc/events?follow=false", 200, ""),
         (Method::GET, "/v1/map/..%2F..%2Fetc", 404, ""),
         (Method::GET, "/v1/monitor?type=moon", 400, "moon"),
         (Method::GET, "/v1/monitor?port=99999", 400, "99999"),

@@ -84,10 +84,13 @@ pub(super) async fn run(context: &Context, client: &Client) {
         }
     };
     let repair = mirror.repair(client.watch(&prefix));
+    // Without it a reader that comes later would wait for ever.
+    let canary = mirror.repair(client.watch(&keys::synced(&cluster.name, keys::SERVICES)));
     tokio::select! {
         () = mirror.run(context.stop.clone()) => {}
         () = follow => {}
         () = repair => {}
+        () = canary => {}
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use cilia_identity::Space;
 use cilia_kvstore::gc::{self, Locks, Report, Unused};
-use cilia_kvstore::{Client, keys, value};
+use cilia_kvstore::{Client, Event, keys, value};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 
 use super::{double_write, silent};
 use crate::identity_gc::Collection;
@@ -62,7 +62,7 @@ pub(super) async fn run(context: &Context, client: &Client) {
     });
     let retry = Retry { cap: Duration::from_secs(10), max: u32::MAX, ..Retry::default() };
     let lanes = vec![Lane::new("kvstore-tasks")];
-    let lanes = Lanes::new(lanes, retry, None, &context.workqueues);
+    let lanes: Lanes<Task> = Lanes::new(lanes, retry, None, &context.workqueues);
     lanes.add(0, Task::Heartbeat);
     lanes.add(0, Task::Locks);
     if collects {
@@ -75,7 +75,18 @@ pub(super) async fn run(context: &Context, client: &Client) {
         let worker = Arc::clone(&worker);
         async move { worker.perform(job.key).await }.boxed()
     };
-    lanes.run(4, &context.stop, handle).await;
+    let mut heartbeat = client.watch(keys::HEARTBEAT);
+    let repair = async {
+        while let Some(events) = heartbeat.next().await {
+            if events.iter().any(|event| matches!(event, Event::Deleted(_))) {
+                lanes.add(0, Task::Heartbeat);
+            }
+        }
+    };
+    tokio::select! {
+        () = lanes.run(4, &context.stop, handle) => {}
+        () = repair => {}
+    }
 }
 
 impl Worker {

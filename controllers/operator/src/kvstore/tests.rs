@@ -86,6 +86,8 @@ async fn the_kvstore_has_a_head() {
 
     let duty = trial.run("kvstore");
     eventually(|| there(&client, keys::HEARTBEAT)).await;
+    client.delete(keys::HEARTBEAT).await.unwrap();
+    eventually(|| there(&client, keys::HEARTBEAT)).await;
     let key = keys::cluster_config("east");
     let said = eventually(|| there(&client, &key)).await;
     let said: ClusterConfig = decode(&key, &said).unwrap();
@@ -108,6 +110,8 @@ async fn the_kvstore_has_a_head() {
     assert_eq!(told.frontends["10.96.0.80"]["http"].port, 80);
     assert_eq!(told.backends["10.1.0.5"]["http"].port, 8080);
     let canary = keys::synced("east", keys::SERVICES);
+    eventually(|| there(&client, &canary)).await;
+    client.delete(&canary).await.unwrap();
     eventually(|| there(&client, &canary)).await;
     gone(&client, &former).await.unwrap();
     let trial = is_read_by_another_cluster(trial, &etcd).await;

@@ -70,6 +70,14 @@ impl Agent {
         }
     }
 
+    /// The pod that it is in, if it is asked by way of the cluster.
+    pub(crate) fn pod(&self) -> Option<&AgentPod> {
+        match &self.place {
+            Place::Socket(_) => None,
+            Place::Pod(pod) => Some(pod),
+        }
+    }
+
     /// The answer to `path`, as JSON; nothing where there is no such thing.
     pub(crate) async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         self.get_unless(path, StatusCode::NOT_FOUND).await

@@ -41,7 +41,7 @@ pub(crate) struct Cluster {
 /// A pod with an agent in it.
 #[derive(Clone)]
 pub(crate) struct AgentPod {
-    pods: Api<Pod>,
+    pub(crate) pods: Api<Pod>,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) node: String,

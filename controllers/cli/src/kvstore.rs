@@ -1,6 +1,7 @@
 //! `cilia kvstore`: reads and writes etcd's keys, for those who have to look.
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -10,7 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::access::{Access, Reach};
 use crate::agent::Agent;
-use crate::output::{Format, text, write_bytes};
+use crate::output::{Choice, Format, text, write_bytes};
+use crate::remote;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -61,32 +63,53 @@ type Pairs = Vec<(String, String)>;
 pub(crate) async fn run(
     access: &Access,
     arguments: &Arguments,
-    format: Option<&Format>,
-) -> anyhow::Result<()> {
-    let options = options(access, arguments).await?;
+    output: Option<&Choice>,
+) -> anyhow::Result<ExitCode> {
+    let given: BTreeMap<String, String> = arguments.options.iter().flatten().cloned().collect();
+    let options = if given.is_empty() {
+        let reach = access.reach().await?;
+        match &reach {
+            Reach::Here(agent) => agents_options(agent).await.context(
+                "Unable to retrieve cilium configuration (--kvstore-opt etcd.address=http://HOST:2379 asks \
+                 a store without it)",
+            )?,
+            // The store is the same for all agents, and reached from their nodes.
+            Reach::There(_) => {
+                let agents = access.agents(&reach).await?;
+                let agent = agents.first().context("no agent runs")?;
+                let output = output.map(|choice| choice.text.as_str());
+                return remote::run(agent, &words(&arguments.command, output)).await;
+            }
+        }
+    } else {
+        given
+    };
+    let options = Options::parse(&options)?;
     let client = Client::new(&Settings::new(options), None).context("prepare to talk to etcd")?;
+    let format = output.and_then(|choice| choice.format.as_ref());
     let done = tokio::time::timeout(PATIENCE, perform(&client, &arguments.command, format)).await;
-    done.unwrap_or_else(|_| bail!("etcd did not answer within {PATIENCE:?}"))
+    done.unwrap_or_else(|_| bail!("etcd did not answer within {PATIENCE:?}"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// What was given, and what the agent says of the rest.
-async fn options(access: &Access, arguments: &Arguments) -> anyhow::Result<Options> {
-    let mut options: BTreeMap<String, String> = BTreeMap::new();
-    if arguments.options.is_empty() {
-        let Reach::Here(agent) = access.reach().await? else {
-            bail!(
-                "name the store with --kvstore-opt etcd.address=... or etcd.config=FILE, or run this in \
-                 an agent's pod, which knows it: kubectl -n {} exec ds/cilium -- cilia kvstore ...",
-                access.namespace()
-            );
-        };
-        options = agents_options(&agent).await.context(
-            "Unable to retrieve cilium configuration (--kvstore-opt etcd.address=http://HOST:2379 asks a \
-             store without it)",
-        )?;
-    }
-    options.extend(arguments.options.iter().flatten().cloned());
-    Options::parse(&options).context("--kvstore-opt")
+/// The command as it is typed.
+fn words(command: &Command, output: Option<&str>) -> Vec<String> {
+    let mut words = vec!["kvstore".to_owned()];
+    words.extend(output.map(|format| format!("--output={format}")));
+    let (name, recursive, key) = match command {
+        Command::Get { recursive, key } => ("get", *recursive, key),
+        Command::Delete { recursive, key } => ("delete", *recursive, key),
+        Command::Set { key, value } => {
+            words.push("set".to_owned());
+            words.extend(key.iter().map(|key| format!("--key={key}")));
+            words.push(format!("--value={value}"));
+            return words;
+        }
+    };
+    words.push(name.to_owned());
+    words.extend(recursive.then(|| "--recursive".to_owned()));
+    words.extend(key.iter().flat_map(|key| ["--".to_owned(), key.clone()]));
+    words
 }
 
 /// How the agent reaches its etcd.
@@ -180,9 +203,10 @@ fn pairs(text: &str) -> Result<Pairs, String> {
 #[cfg(test)]
 mod tests {
     use cilia_kvstore::testing::Etcd;
+    use clap::Parser as _;
     use serde_json::json;
 
-    use super::{Command, line, pairs, perform};
+    use super::{Command, line, pairs, perform, words};
     use crate::output::{Format, Kept, captured};
 
     #[tokio::test]
@@ -233,6 +257,28 @@ mod tests {
         assert_eq!(pairs(object), Ok(want));
         for bad in ["etcd", "a=b,", "{", r#"{"a": 1}"#] {
             assert!(pairs(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn commands_are_what_was_typed() {
+        for line in [
+            "cilia kvstore --output=jsonpath={.a b} get --recursive -- -key",
+            "cilia kvstore get --recursive",
+            "cilia kvstore set --key=-k --value=-1 => x",
+            "cilia kvstore delete -- a",
+        ] {
+            // Blanks within a word are none between words.
+            let typed: Vec<String> = line
+                .replace("{.a b}", "{.a_b}")
+                .replace("-1 => x", "-1_=>_x")
+                .split(' ')
+                .map(|word| word.replace('_', " "))
+                .collect();
+            let read = crate::Arguments::try_parse_from(&typed).expect(line);
+            let crate::Command::Kvstore(arguments) = read.command else { panic!("{line}") };
+            let output = read.output.as_ref().map(|choice| choice.text.as_str());
+            assert_eq!(words(&arguments.command, output), typed[1..], "{line}");
         }
     }
 

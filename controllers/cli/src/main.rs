@@ -28,6 +28,7 @@ mod node;
 mod paint;
 mod policy;
 mod relay;
+mod remote;
 mod service;
 mod settings;
 mod status;
@@ -216,7 +217,7 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { access, output, command } = arguments;
     let access = access.settled()?;
-    let format = output.as_ref().and_then(|choice| choice.0.as_ref());
+    let format = output.as_ref().and_then(|choice| choice.format.as_ref());
     if let Command::Policy(command) = &command
         && let Some(answer) = command.offline(format)
     {
@@ -237,12 +238,17 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Relay => relay::run(access.host.as_deref().unwrap_or(SOCKET))?,
         Command::Status(arguments) => return status::run(&access, arguments, format).await,
         Command::Monitor(arguments) => return monitor::run(&access, arguments, format).await,
-        Command::Kvstore(arguments) => kvstore::run(&access, arguments, format).await?,
+        Command::Kvstore(arguments) => {
+            return kvstore::run(&access, arguments, output.as_ref()).await;
+        }
         Command::Troubleshoot(command) => return troubleshoot::run(&access, command).await,
         Command::BuildConfig(arguments) => build_config::run(&access, arguments).await?,
         Command::Sysdump(arguments) => return sysdump::run(&access, arguments).await,
         Command::Identity(identity::Command::Advise(arguments)) => {
             identity::advise::run(&access, arguments, format).await?;
+        }
+        Command::Map(map::Command::Events { name }) => {
+            return map::events(&access, name, format).await;
         }
         Command::Version(arguments) => return version::run(&access, arguments, format).await,
         _ => {

@@ -1,10 +1,16 @@
 //! `cilia map`: the kernel's maps as such.
 
+use std::process::ExitCode;
+
 use anyhow::Context as _;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
+use crate::access::{Access, Reach};
 use crate::agent::{Agent, segment};
+use crate::monitor::Lines;
 use crate::output::{Format, items, text};
 use crate::table::Table;
 
@@ -47,19 +53,67 @@ pub(crate) async fn run(
                 None => get(items(&map["cache"])).print(),
             }
         }
-        Command::Events { name } => {
-            let mut body = agent.stream(&format!("/v1/map/{}/events", segment(name))).await?;
-            let mut lines = crate::monitor::Lines::default();
-            while let Some(frame) = body.frame().await {
-                let Ok(data) = frame.context("the agent ended the connection")?.into_data() else {
-                    continue;
-                };
-                for line in lines.add(&data) {
-                    let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+        // They never end: not an answer that could be put together with others.
+        Command::Events { .. } => {}
+    }
+    Ok(())
+}
+
+/// Shows what changes in a map of one agent, or of each of several, until all of them have ended.
+pub(crate) async fn events(
+    access: &Access,
+    name: &str,
+    format: Option<&Format>,
+) -> anyhow::Result<ExitCode> {
+    let reach = access.reach().await?;
+    let named = matches!(reach, Reach::There(_)) && access.node.is_none();
+    let agents = access.agents(&reach).await?;
+    let follow = agents.iter().map(async |agent| {
+        let node = if named { agent.name() } else { String::new() };
+        let told = |error: anyhow::Error| if named { error.context(node.clone()) } else { error };
+        follow(agent, &node, name, format).await.map_err(told)
+    });
+    let mut follow: FuturesUnordered<_> = follow.collect();
+    let all = async {
+        let mut code = ExitCode::SUCCESS;
+        while let Some(ended) = follow.next().await {
+            if let Err(error) = ended {
+                eprintln!("{error:#}");
+                code = ExitCode::FAILURE;
+            }
+        }
+        code
+    };
+    tokio::select! {
+        code = all => Ok(code),
+        _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn follow(
+    agent: &Agent,
+    node: &str,
+    name: &str,
+    format: Option<&Format>,
+) -> anyhow::Result<()> {
+    let mut body = agent.stream(&format!("/v1/map/{}/events", segment(name))).await?;
+    let mut lines = Lines::default();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.context("the agent ended the connection")?.into_data() else {
+            continue;
+        };
+        for line in lines.add(&data) {
+            let mut event: Value = serde_json::from_slice(&line).unwrap_or_default();
+            match format {
+                None if node.is_empty() => println!("{}", said(&event)),
+                None => println!("{node}: {}", said(&event)),
+                Some(format) => {
+                    if !node.is_empty() {
+                        event["node"] = node.into();
+                    }
                     match format {
-                        Some(Format::Json) => println!("{event}"),
-                        Some(format) => format.print(&event)?,
-                        None => println!("{}", said(&event)),
+                        Format::Json => println!("{event}"),
+                        format => format.print(&event)?,
                     }
                 }
             }

@@ -3,6 +3,7 @@
 mod packet;
 mod show;
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use serde_json::Value;
 
 use crate::access::{Access, Reach};
@@ -108,13 +110,26 @@ pub(crate) async fn run(
         eprintln!("no events of type {never} come from Cilia's agents: those that come are {come}");
     }
     eprintln!("Press Ctrl-C to quit");
+    let (asked, absent) = (agents.len(), Cell::new(0));
+    // Whether it is the last of them that is not there.
+    let nobody = || {
+        absent.set(absent.get() + 1);
+        absent.get() == asked
+    };
     let mut follow: FuturesUnordered<_> =
-        agents.into_iter().map(|agent| follow(agent, &reach, arguments, &show)).collect();
+        agents.into_iter().map(|agent| follow(agent, &reach, arguments, &show, &nobody)).collect();
     let all = async {
+        let mut code = ExitCode::SUCCESS;
         while let Some(ended) = follow.next().await {
-            ended?;
+            match ended {
+                Err(error) if absent.get() < asked => {
+                    eprintln!("{error:#}");
+                    code = ExitCode::FAILURE;
+                }
+                ended => ended?,
+            }
         }
-        Ok::<_, anyhow::Error>(ExitCode::SUCCESS)
+        Ok::<_, anyhow::Error>(code)
     };
     tokio::select! {
         ended = all => ended,
@@ -122,32 +137,43 @@ pub(crate) async fn run(
     }
 }
 
-/// Follows an agent and those that come after it.
+/// Follows an agent and those that come after it; `nobody` is told if it is not there to begin with, and
+/// says whether none is.
 async fn follow(
     mut agent: Agent,
     reach: &Reach,
     arguments: &Arguments,
     show: &Show<'_>,
+    nobody: &impl Fn() -> bool,
 ) -> anyhow::Result<()> {
     let path = path(arguments);
+    // Attempts since it was heard last.
     let (mut heard, mut failures) = (false, 0);
     loop {
-        match listen(&agent, &path, show, heard).await {
-            Ok(()) if arguments.once => return Ok(()),
-            // What was never there is an error; what goes away comes back.
-            Err(error) if !heard || arguments.once => return Err(error),
-            ended => {
-                if failures == 0 {
-                    let why = ended.err().map(|error| format!(": {error:#}")).unwrap_or_default();
-                    eprintln!(
-                        "{}: the agent went away; waiting for the next one{why}",
-                        agent.name()
-                    );
+        match agent.stream(&path).await {
+            Ok(events) => {
+                if heard || failures > 0 {
+                    eprintln!("{}: the agent is back", agent.name());
                 }
+                (heard, failures) = (true, 0);
+                listen(&agent, events, show).await?;
+                if arguments.once {
+                    return Ok(());
+                }
+                eprintln!("{}: the agent went away; waiting for the next one", agent.name());
             }
+            // What was never there is an error, if nothing else is; what goes away comes back.
+            Err(error) if arguments.once || (!heard && failures == 0 && nobody()) => {
+                return Err(error.context(agent.name()));
+            }
+            Err(error) if !heard && failures == 0 => {
+                eprintln!("{}: {error:#}; waiting for it", agent.name());
+            }
+            Err(_) => {}
         }
         loop {
             tokio::time::sleep(WAITS[failures.min(WAITS.len() - 1)]).await;
+            failures += 1;
             if let Reach::There(cluster) = reach
                 && let Ok(found) = cluster.agents(Some(&agent.name())).await
                 && let Some(next) = found.into_iter().next()
@@ -156,24 +182,17 @@ async fn follow(
                 agent = next;
             }
             if agent.find("/v1/healthz?brief=true").await.is_ok() {
-                failures = 0;
                 break;
             }
-            failures += 1;
         }
-        heard = true;
     }
 }
 
 /// Shows an agent's events until it ends.
-async fn listen(agent: &Agent, path: &str, show: &Show<'_>, again: bool) -> anyhow::Result<()> {
-    let mut body = agent.stream(path).await?;
+async fn listen(agent: &Agent, mut events: Incoming, show: &Show<'_>) -> anyhow::Result<()> {
     let name = agent.name();
     let mut lines = Lines::default();
-    if again {
-        eprintln!("{name}: the agent is back");
-    }
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = events.frame().await {
         // The agent went away in the middle of it: that is its end.
         let Ok(frame) = frame else { return Ok(()) };
         let Ok(data) = frame.into_data() else { continue };

@@ -104,17 +104,22 @@ impl Kept {
 
 /// What `-o` may say.
 #[derive(Debug, Clone)]
-pub struct Choice(pub Option<Format>);
+pub struct Choice {
+    /// What it means; a table, if nothing.
+    pub format: Option<Format>,
+    /// As it was typed.
+    pub text: String,
+}
 
 impl FromStr for Choice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "table" {
-            return Ok(Self(None));
-        }
-        let format = text.parse().map(|format| Self(Some(format)));
-        format.map_err(|why: String| format!("{why}, or table"))
+        let format = match text {
+            "table" => None,
+            text => Some(text.parse().map_err(|why: String| format!("{why}, or table"))?),
+        };
+        Ok(Self { format, text: text.to_owned() })
     }
 }
 

@@ -10,10 +10,11 @@ use anyhow::{Context as _, bail};
 use cilia_kvstore::{Client, Endpoints, Options, Settings, keys};
 use tokio::net::{TcpStream, lookup_host};
 
-use crate::access::{Access, Reach};
+use crate::access::{Access, Reach, each};
 use crate::kvstore::agents_options;
 use crate::output::text;
 use crate::paint::Paint;
+use crate::remote;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -53,18 +54,21 @@ impl Report {
 }
 
 pub(crate) async fn run(access: &Access, command: &Command) -> anyhow::Result<ExitCode> {
-    let Reach::Here(agent) = access.reach().await? else {
-        bail!(
-            "connections and certificates are those of the agent: run this in its pod, with kubectl -n {} exec \
-             ds/cilium -- cilia troubleshoot ...",
-            access.namespace()
-        );
+    let reach = access.reach().await?;
+    let Reach::Here(agent) = &reach else {
+        // Connections and certificates are those of the agents.
+        let (agents, one) = (access.agents(&reach).await?, access.node.is_some());
+        let words = words(command);
+        return each(&agents, one, None, ExitCode::FAILURE, async |agent, _| {
+            remote::run(agent, &words).await
+        })
+        .await;
     };
     let mut report = Report::default();
     match command {
         Command::Kvstore => {
-            let options = agents_options(&agent).await?;
-            let options = Options::parse(&options).context("kvstore-opt")?;
+            let options = agents_options(agent).await?;
+            let options = Options::parse(&options)?;
             report.text += "kvstore:\n";
             examine(&mut report, options, None).await;
         }
@@ -99,6 +103,16 @@ pub(crate) async fn run(access: &Access, command: &Command) -> anyhow::Result<Ex
     }
     print!("{}", report.text);
     Ok(if report.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The command as it is typed.
+fn words(command: &Command) -> Vec<String> {
+    let (name, clusters) = match command {
+        Command::Kvstore => ("kvstore", &[][..]),
+        Command::Clustermesh { clusters } => ("clustermesh", clusters.as_slice()),
+    };
+    let words = ["troubleshoot", name, "--"].into_iter().map(str::to_owned);
+    words.chain(clusters.iter().cloned()).collect()
 }
 
 /// The files of other clusters: those that name endpoints.

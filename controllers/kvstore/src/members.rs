@@ -11,7 +11,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 use crate::Error;
 use crate::certificate;
-use crate::options::Endpoints;
+use crate::options::{Endpoints, authorities};
 
 const CONNECT: Duration = Duration::from_secs(3);
 /// The longest answer: a page of a list, or a fragment of events.
@@ -150,9 +150,13 @@ fn tls(endpoints: &Endpoints) -> Result<ClientTlsConfig, Error> {
             .map_err(|error| Error::File { path: path.clone(), reason: error.to_string() })
     };
     let mut tls = ClientTlsConfig::new();
-    if let Some(path) = &endpoints.trusted_ca_file {
-        tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
-    }
+    let authority = match &endpoints.trusted_ca_file {
+        Some(path) => path.clone(),
+        None => authorities()
+            .map_err(|reason| Error::Option { option: "etcd.config".into(), reason })?
+            .to_owned(),
+    };
+    tls = tls.ca_certificate(Certificate::from_pem(read(&authority)?));
     if let (Some(certificate), Some(key)) = (&endpoints.cert_file, &endpoints.key_file) {
         tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
     }

@@ -8,6 +8,7 @@ use cilia_identity::Space;
 use cilia_runtime::lanes::Rate;
 
 use crate::client::Client;
+use crate::lock::Lock;
 use crate::txn::Txn;
 use crate::{Error, KeyValue, keys};
 
@@ -38,14 +39,16 @@ struct Master {
 /// Which of the cluster's masters are unused, and of these which were in the last run already, as they are now.
 fn decide(
     masters: &[Master],
-    used: &HashSet<String>,
+    used: &HashSet<(String, u32)>,
     space: Space,
     before: &Unused,
 ) -> (Unused, Vec<Master>) {
     let mut unused = Unused::new();
     let mut delete = Vec::new();
     let own = |master: &&Master| space.contains(NumericIdentity(master.number));
-    for master in masters.iter().filter(own).filter(|master| !used.contains(&master.labels)) {
+    // Of two numbers for the same labels, only the one that is used is kept.
+    let unused_now = |master: &&Master| !used.contains(&(master.labels.clone(), master.number));
+    for master in masters.iter().filter(own).filter(unused_now) {
         unused.insert(master.number, master.revision);
         if before.get(&master.number) == Some(&master.revision) {
             delete.push(master.clone());
@@ -98,9 +101,9 @@ pub async fn look(client: &Client, space: Space, before: &Unused) -> Result<Foun
     let labels = |kv: &KeyValue| {
         let key = text(&kv.key);
         let (labels, _) = key.strip_prefix(&prefix)?.rsplit_once('/')?;
-        Some(labels.to_owned())
+        Some((labels.to_owned(), text(&kv.value).parse().ok()?))
     };
-    let used: HashSet<String> = listed.iter().filter_map(labels).collect();
+    let used: HashSet<(String, u32)> = listed.iter().filter_map(labels).collect();
     let (unused, delete) = decide(&masters, &used, space, before);
     Ok(Found { alive: masters.len(), unused, delete })
 }
@@ -133,20 +136,30 @@ pub async fn collect(client: &Client, found: Found, rate: &Rate) -> Report {
     report
 }
 
-/// Deletes a master that is unchanged, if nobody uses its labels. The lock is for agents that look
+/// Deletes a master that is unchanged, if nobody uses its number. The lock is for agents that look
 /// first and write then; ours write only if the master is there.
 async fn delete_master(client: &Client, master: &Master) -> Result<bool, Error> {
     let lock = client.lock(&keys::identity_lock(&master.labels)).await?;
-    let key = keys::identity_id(master.number);
-    let txn = Txn::new()
-        .if_unchanged_since(&key, master.revision)
-        .if_none_under(&keys::identity_values(&master.labels))
-        .delete(&key);
-    let deleted = client.txn("delete", &key, lock.guard(txn)).await;
+    let deleted = delete_unused(client, master, &lock).await;
     let given_back = lock.unlock().await;
-    let deleted = deleted?.done;
+    let deleted = deleted?;
     given_back?;
     Ok(deleted)
+}
+
+async fn delete_unused(client: &Client, master: &Master, lock: &Lock) -> Result<bool, Error> {
+    let (key, uses) = (keys::identity_id(master.number), keys::identity_values(&master.labels));
+    let (there, revision) = client.list(&uses).await?;
+    let number = master.number.to_string();
+    if there.iter().any(|kv| kv.value == number.as_bytes()) {
+        return Ok(false);
+    }
+    // What begins to use it after that look has a use that is younger.
+    let txn = Txn::new()
+        .if_unchanged_since(&key, master.revision)
+        .if_none_younger_under(&uses, revision)
+        .delete(&key);
+    Ok(client.txn("delete under lock", &key, lock.guard(txn)).await?.done)
 }
 
 /// The oldest key of each lock in the last round: its last write and its lease.
@@ -188,8 +201,6 @@ pub async fn locks(client: &Client, before: &Locks) -> Result<(Vec<String>, Lock
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use cilia_identity::Space;
 
     use super::{KeyValue, Locks, Master, Unused, decide, keys, stale};
@@ -206,11 +217,14 @@ mod tests {
             master(303, "k8s:a=4;", 8),
             master(65_600, "k8s:a=5;", 9),
         ];
-        let used: HashSet<String> = ["k8s:a=2;".to_owned()].into();
+        let used = |number| (String::from("k8s:a=2;"), number);
         let before: Unused = [(300, 5), (301, 6), (302, 6), (65_600, 9)].into();
-        let (unused, delete) = decide(&masters, &used, space, &before);
+        let (unused, delete) = decide(&masters, &[used(301)].into(), space, &before);
         assert_eq!(unused, [(300, 5), (302, 7), (303, 8)].into());
         assert_eq!(delete, [master(300, "k8s:a=1;", 5)]);
+        // Its labels are used by another number.
+        let (_, delete) = decide(&masters, &[used(310)].into(), space, &before);
+        assert_eq!(delete, [master(300, "k8s:a=1;", 5), master(301, "k8s:a=2;", 6)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::messages::{
 };
 
 const EQUAL: i32 = 0;
+const LESS: i32 = 2;
 const CREATE: i32 = 1;
 const MOD: i32 = 2;
 
@@ -39,10 +40,14 @@ impl Txn {
         self.when(CREATE, key, Target::CreateRevision(0), false)
     }
 
-    /// If no key begins like this.
+    /// If no key that begins like this was written after this revision.
     #[must_use]
-    pub fn if_none_under(self, prefix: &str) -> Self {
-        self.when(CREATE, prefix, Target::CreateRevision(0), true)
+    pub fn if_none_younger_under(mut self, prefix: &str, revision: i64) -> Self {
+        self = self.when(MOD, prefix, Target::ModRevision(revision + 1), true);
+        if let Some(compare) = self.request.compare.last_mut() {
+            compare.result = LESS;
+        }
+        self
     }
 
     /// If the key was made by the write of this revision.

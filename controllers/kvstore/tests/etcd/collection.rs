@@ -59,6 +59,12 @@ async fn unused_identities_go_in_the_second_run() {
     let five = five.unwrap();
     assert_eq!((five.alive, five.deleted, five.failures), (4, vec![], 0));
     assert!(client.get(&keys::identity_id(first + 3)).await.unwrap().is_some());
+    // Two numbers for the same labels: only the one that is used stays.
+    write(first + 4, "k8s:a=used;").await;
+    let six = gc::identities(&client, space, &five.unused, &rate).await.unwrap();
+    let seven = gc::identities(&client, space, &six.unused, &rate).await.unwrap();
+    assert_eq!((seven.alive, seven.deleted, seven.failures), (4, vec![first + 4], 0));
+    assert!(client.get(&keys::identity_id(first)).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,7 +22,7 @@ use crate::messages::{
     Answer, CompactionRequest, DeleteRequest, DeleteResponse, Done, Header, PutRequest,
     PutResponse, TxnResponse,
 };
-use crate::metrics::SyncMetrics;
+use crate::metrics::{SyncMetrics, action};
 use crate::options::Options;
 use crate::txn::{Outcomes, Txn, read_of};
 use crate::watch::Watch;
@@ -188,8 +188,8 @@ impl Client {
         let labels = [
             ("scope", scope(object)),
             ("kind", kind.to_owned()),
-            ("action", operation.to_owned()),
-            ("outcome", if answer.is_ok() { "success" } else { "error" }.to_owned()),
+            ("action", action(operation).to_owned()),
+            ("outcome", if answer.is_ok() { "success" } else { "fail" }.to_owned()),
         ];
         let took = start.elapsed();
         self.0.durations.get_or_create(&labels).observe(took.as_secs_f64());
@@ -213,7 +213,7 @@ impl Client {
     pub async fn put(&self, key: &str, value: &[u8], leased: bool) -> Result<i64, Error> {
         let lease = if leased { self.0.leases.attach(key).await? } else { 0 };
         let request = PutRequest { key: key.into(), value: value.to_vec(), lease };
-        let answer = self.ask(("write", "set"), key, PUT, &request).await;
+        let answer = self.ask(("set", "update"), key, PUT, &request).await;
         let answer: PutResponse = self.watch_lease(answer, lease)?;
         Ok(self.heard(answer.header.as_ref()))
     }
@@ -246,8 +246,17 @@ impl Client {
 
     /// Deletes a key; whether there was one.
     pub async fn delete(&self, key: &str) -> Result<bool, Error> {
+        self.delete_as("delete", key).await
+    }
+
+    /// The same, as part of something else.
+    pub(crate) async fn delete_as(
+        &self,
+        operation: &'static str,
+        key: &str,
+    ) -> Result<bool, Error> {
         let request = DeleteRequest { key: key.into(), range_end: Vec::new() };
-        let answer: DeleteResponse = self.ask(("write", "delete"), key, DELETE, &request).await?;
+        let answer: DeleteResponse = self.ask(("delete", operation), key, DELETE, &request).await?;
         self.heard(answer.header.as_ref());
         self.0.leases.release(key);
         Ok(answer.deleted > 0)
@@ -257,7 +266,7 @@ impl Client {
     pub async fn delete_prefix(&self, prefix: &str) -> Result<i64, Error> {
         let request = DeleteRequest { key: prefix.into(), range_end: range_end(prefix) };
         let answer: DeleteResponse =
-            self.ask(("write", "delete"), prefix, DELETE, &request).await?;
+            self.ask(("delete", "delete all"), prefix, DELETE, &request).await?;
         self.heard(answer.header.as_ref());
         Ok(answer.deleted)
     }
@@ -273,7 +282,8 @@ impl Client {
             Some(crate::messages::Operation::Put(put)) if put.lease != 0 => Some(put.lease),
             _ => None,
         });
-        let answer = self.ask(("write", operation), object, TXN, &txn.request).await;
+        let kind = if operation.starts_with("delete") { "delete" } else { "set" };
+        let answer = self.ask((kind, operation), object, TXN, &txn.request).await;
         let answer: TxnResponse = self.watch_lease(answer, lease.unwrap_or_default())?;
         let revision = self.heard(answer.header.as_ref());
         Ok(Outcomes { done: answer.succeeded, revision, read: read_of(answer.responses) })
@@ -318,7 +328,7 @@ impl Client {
     pub async fn compact(&self, revision: i64) -> Result<(), Error> {
         let request = CompactionRequest { revision, physical: true };
         let object = revision.to_string();
-        let _: Done = self.ask(("write", "compact"), &object, COMPACT, &request).await?;
+        let _: Done = self.ask(("set", "compact"), &object, COMPACT, &request).await?;
         Ok(())
     }
 

@@ -28,6 +28,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Rounds over all members before a request fails.
 const ROUNDS: usize = 3;
 
+/// What etcd says of a token that has expired, and after a change of users or roles.
+const OLD_TOKEN: &str = "invalid auth token";
+const OLD_USERS: &str = "revision of auth store is old";
+
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
 /// Connections to the members of one etcd.
@@ -163,11 +167,14 @@ impl Connection {
                         last = status;
                     }
                     // Somebody has changed users or roles meanwhile.
-                    Err(status) if status.message().contains("revision of auth store is old") => {
+                    Err(status) if status.message().contains(OLD_USERS) => {
                         self.forget_token();
                         last = status;
                     }
-                    Err(status) => return Err(Error::rpc(operation, object, &status)),
+                    Err(status) => {
+                        let status = allow(status, operation, object);
+                        return Err(Error::rpc(operation, object, &status));
+                    }
                 }
             }
         }
@@ -287,6 +294,15 @@ impl Connection {
         Ok(Some(token))
     }
 
+    /// Why a member has ended what it had begun: who asks may have to say again who he is.
+    pub(crate) fn ended(&self, member: &At, reason: &str) {
+        if [OLD_TOKEN, OLD_USERS].iter().any(|old| reason.contains(old)) {
+            self.forget_token();
+        } else {
+            self.failed(member);
+        }
+    }
+
     fn forget_token(&self) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -301,6 +317,22 @@ fn unready(error: tonic::transport::Error) -> Status {
         cause = error.source();
     }
     Status::unavailable(text)
+}
+
+/// Says which right is missing, where one is: for keys, who asks must have it by a role.
+fn allow(status: Status, operation: &str, object: &str) -> Status {
+    if status.code() != Code::PermissionDenied || !object.contains('/') {
+        return status;
+    }
+    let (right, prefix) = match operation {
+        "get" => ("read", ""),
+        "list" => ("read", " --prefix"),
+        "delete all" => ("readwrite", " --prefix"),
+        _ => ("readwrite", ""),
+    };
+    let said = status.message();
+    let grant = format!("etcdctl role grant-permission ROLE{prefix} {right} '{object}'");
+    Status::permission_denied(format!("{said}: its user needs a role with this right: {grant}"))
 }
 
 /// Whether another member may do better.

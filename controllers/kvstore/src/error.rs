@@ -121,6 +121,11 @@ impl Error {
         matches!(self, Self::Rpc { code: tonic::Code::OutOfRange, cause, .. } if cause.contains("message length"))
     }
 
+    /// Whether etcd has forgotten the revision that was asked for.
+    pub(crate) fn is_compacted(&self) -> bool {
+        matches!(self, Self::Rpc { code: tonic::Code::OutOfRange, cause, .. } if cause.contains("compacted"))
+    }
+
     /// Whether etcd has no room left for writes (the NOSPACE alarm).
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Rpc { code: tonic::Code::ResourceExhausted, .. })

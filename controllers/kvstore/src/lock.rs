@@ -135,7 +135,7 @@ impl Lock {
 
     /// Gives the lock back.
     pub async fn unlock(mut self) -> Result<(), Error> {
-        let given_back = self.client.delete(&self.key).await;
+        let given_back = self.client.delete_as("unlock", &self.key).await;
         // If that failed it is done as soon as possible, as for one that is dropped.
         self.held = given_back.is_err();
         given_back.map(drop)
@@ -158,7 +158,7 @@ impl Drop for Lock {
 async fn give_back(client: Client, path: String, key: String, turn: Option<OwnedMutexGuard<()>>) {
     let stop = client.0.stop.clone();
     let mut pause = Duration::from_millis(100);
-    while let Err(error) = client.delete(&key).await {
+    while let Err(error) = client.delete_as("unlock", &key).await {
         tracing::warn!(%error, "lock not given back, will be tried again");
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;

@@ -52,6 +52,24 @@ impl SyncMetrics {
     }
 }
 
+/// What `kvstore_operations_duration_seconds` calls an operation: by the names of Cilium's client.
+pub(crate) fn action(operation: &'static str) -> &'static str {
+    match operation {
+        "get" => "Get",
+        "list" => "ListPrefix",
+        "update" | "claim" => "Update",
+        "create" | "return" => "CreateOnly",
+        "create under lock" => "CreateOnlyLocked",
+        "check lock" => "GetLocked",
+        "lock" => "Lock",
+        "unlock" => "Unlock",
+        "delete" => "Delete",
+        "delete under lock" => "DeleteLocked",
+        "delete all" => "DeletePrefix",
+        other => other,
+    }
+}
+
 fn keyed(scope: &str, cluster: &str) -> [(&'static str, String); 2] {
     [("scope", scope.to_owned()), ("source_cluster", cluster.to_owned())]
 }

@@ -252,7 +252,7 @@ impl Etcd {
         let method = "/etcdserverpb.Lease/LeaseRevoke";
         let client = self.client();
         let answer: Result<crate::messages::Done, _> =
-            client.ask(("write", "revoke"), "lease", method, &request).await;
+            client.ask(("set", "revoke"), "lease", method, &request).await;
         answer.expect("revoke a lease");
     }
 

@@ -5,6 +5,7 @@
 
 mod cluster_config;
 mod ip;
+mod json;
 mod labels;
 mod node;
 #[cfg(test)]
@@ -30,7 +31,7 @@ use crate::Error;
 /// A value as it is stored.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     // Structs of strings, numbers and maps with string keys: that cannot fail.
-    serde_json::to_vec(value).unwrap_or_default()
+    json::to_vec(value).unwrap_or_default()
 }
 
 /// Reads a stored value.

@@ -6,6 +6,7 @@
 
 mod tracker;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -102,6 +103,8 @@ struct Follower {
 enum End {
     /// The history behind the last revision is gone.
     Relist,
+    /// It may not be followed any more.
+    Forbidden,
     /// etcd has lost writes: the same revisions mean other writes now.
     Rewound,
     /// The member failed.
@@ -141,6 +144,11 @@ impl Follower {
                     listed = false;
                 }
                 End::Unread => return,
+                End::Forbidden => {
+                    listed = false;
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
                 End::Relist => {
                     tracing::info!(prefix = self.prefix, revision = self.revision, "listing again");
                     listed = false;
@@ -171,13 +179,18 @@ impl Follower {
 
     /// Whether somebody reads it.
     async fn tell(&self, batch: Vec<Event>) -> bool {
-        let puts = batch.iter().filter(|event| matches!(event, Event::Put(_))).count();
-        let deletes = batch.iter().filter(|event| matches!(event, Event::Deleted(_))).count();
+        let of = |event: &Event| match event {
+            Event::Put(kv) if kv.create_revision == kv.mod_revision => Some("create"),
+            Event::Put(_) => Some("modify"),
+            Event::Deleted(_) => Some("delete"),
+            Event::Listed | Event::Progress(_) => None,
+        };
+        let actions: BTreeSet<&str> = batch.iter().filter_map(of).collect();
         let start = std::time::Instant::now();
         let told = self.events.send(batch).await.is_ok();
         let seconds = start.elapsed().as_secs_f64();
         // A batch waits as one.
-        for (action, _) in [("update", puts), ("delete", deletes)].iter().filter(|(_, n)| *n > 0) {
+        for action in actions {
             self.client.queued(&self.prefix, action, seconds);
         }
         told
@@ -255,8 +268,11 @@ impl Follower {
             if answer.canceled {
                 return if answer.compact_revision > 0 {
                     End::Relist
+                } else if answer.cancel_reason.contains("permission denied") {
+                    // The list will say which right is missing.
+                    End::Forbidden
                 } else {
-                    connection.failed(&member);
+                    connection.ended(&member, &answer.cancel_reason);
                     End::Broken(answer.cancel_reason)
                 };
             }

@@ -211,7 +211,7 @@ impl Allocator {
             number.to_string().as_bytes(),
             lease,
         );
-        let outcome = self.0.client.txn("create", &master, lock.guard(txn)).await?;
+        let outcome = self.0.client.txn("create under lock", &master, lock.guard(txn)).await?;
         if outcome.done {
             let revision = outcome.revision;
             let master = KeyValue {

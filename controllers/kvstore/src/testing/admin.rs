@@ -94,7 +94,7 @@ async fn run<Q: prost::Message + Clone + 'static>(
     method: &'static str,
     request: &Q,
 ) {
-    let answer: Result<Done, _> = client.ask(("write", "test"), method, method, request).await;
+    let answer: Result<Done, _> = client.ask(("set", "test"), method, method, request).await;
     answer.expect("an administrator's request");
 }
 

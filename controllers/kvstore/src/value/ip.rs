@@ -116,6 +116,9 @@ impl IpIdentityPair {
         if keys::parse_ip_name(name) != Some(prefix) {
             return Err(refused(name, format!("it speaks of {prefix}")));
         }
+        if !self.host_ip.is_empty() && self.tunnel().is_none() {
+            return Err(refused(name, format!("HostIP {:?} is no address", self.host_ip)));
+        }
         if let Some((expected, owned)) = remote
             && self.id >= RESERVED_BELOW
             && !owned(self.id)
@@ -183,6 +186,8 @@ mod tests {
         assert!(pair.check("10.0.0.1", Some((&expected, &other))).is_err());
         let host = IpIdentityPair { id: 6, ..pair.clone() };
         assert!(host.check("10.0.0.1", Some((&expected, &other))).is_ok());
+        let nowhere = IpIdentityPair { host_ip: "nowhere".into(), ..pair.clone() };
+        assert!(nowhere.check("10.0.0.1", None).is_err());
         let mask = Some(k8s_openapi::ByteString(vec![255, 0, 255, 0]));
         assert!(IpIdentityPair { mask, ..pair }.prefix().is_none());
     }

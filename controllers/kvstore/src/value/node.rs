@@ -139,6 +139,10 @@ impl Node {
             let reason = format!("cluster id is {}, not {}", self.cluster_id, expected.id);
             return Err(refused(key, reason));
         }
+        let none = self.addresses.iter().find(|address| address.ip.parse::<IpAddr>().is_err());
+        if let Some(Address { kind, ip }) = none {
+            return Err(refused(key, format!("{kind} {ip:?} is no address")));
+        }
         Ok(())
     }
 }
@@ -180,6 +184,9 @@ mod tests {
         let east = Expected { cluster: "east".into(), id: 1 };
         assert!(node().check("n1", &east).is_ok());
         assert!(node().check("n2", &east).is_err());
+        let mut nowhere = node();
+        nowhere.addresses[0].ip = "nowhere".into();
+        assert!(nowhere.check("n1", &east).is_err());
         assert!(node().check("n1", &Expected { id: 2, ..east.clone() }).is_err());
         assert!(node().check("n1", &Expected { cluster: "west".into(), ..east }).is_err());
     }

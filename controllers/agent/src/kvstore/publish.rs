@@ -46,6 +46,8 @@ pub(super) fn ips(endpoint: &LocalEndpoint, host: Option<IpAddr>) -> Vec<(IpNet,
         port: port.port,
         protocol: port.protocol.clone(),
     };
+    let mut ports: Vec<NamedPort> = endpoint.named_ports.iter().map(port).collect();
+    ports.sort_by(|one, other| one.name.cmp(&other.name));
     let addresses = [endpoint.ipv4.map(IpAddr::from), endpoint.ipv6.map(IpAddr::from)];
     let pair = |address: IpAddr| {
         let net = IpNet::from(address);
@@ -53,7 +55,7 @@ pub(super) fn ips(endpoint: &LocalEndpoint, host: Option<IpAddr>) -> Vec<(IpNet,
             namespace: endpoint.namespace.clone(),
             pod: endpoint.pod.clone(),
             service_account: endpoint.service_account.clone(),
-            named_ports: endpoint.named_ports.iter().map(port).collect(),
+            named_ports: ports.clone(),
             ..IpIdentityPair::new(net, identity.0, host)
         };
         (net, pair)

@@ -1,10 +1,11 @@
 //! Decides what other clusters learn of a service.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use cilia_kvstore::value::{ClusterService, L4Addr, PortConfiguration, Zone, ZoneHint};
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice};
 use kube::ResourceExt;
 
 const GLOBAL: [&str; 2] = ["service.cilium.io/global", "io.cilium/global-service"];
@@ -79,8 +80,11 @@ pub(super) fn backends(slice: &EndpointSlice) -> Option<Backends> {
     let ports = slice.ports.iter().flatten().filter_map(port).collect();
     let mut endpoints = Vec::new();
     for endpoint in slice.endpoints.iter().flatten() {
-        // An endpoint that does not say is ready.
-        if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
+        // An endpoint that does not say is ready, and serves. One that ends may serve still.
+        let says = |what: fn(&EndpointConditions) -> Option<bool>| {
+            endpoint.conditions.as_ref().and_then(what).unwrap_or(true)
+        };
+        if !says(|conditions| conditions.ready) && !says(|conditions| conditions.serving) {
             continue;
         }
         let hints = endpoint.hints.iter().flat_map(|hints| hints.for_zones.iter().flatten());
@@ -89,7 +93,9 @@ pub(super) fn backends(slice: &EndpointSlice) -> Option<Backends> {
             for_zones: hints.map(|hint| ZoneHint { name: hint.name.clone() }).collect(),
         };
         for address in &endpoint.addresses {
-            endpoints.push((address.clone(), endpoint.hostname.clone(), zone.clone()));
+            // In the one spelling that other clusters compare with others.
+            let Ok(address) = address.parse::<IpAddr>() else { continue };
+            endpoints.push((address.to_string(), endpoint.hostname.clone(), zone.clone()));
         }
     }
     Some(Backends { service, ports, endpoints })
@@ -122,7 +128,8 @@ pub(super) fn export<'a>(
             if let Some(hostname) = hostname.clone().filter(|hostname| !hostname.is_empty()) {
                 export.hostnames.insert(address.clone(), hostname);
             }
-            if *zone != Zone::default() {
+            // Without one, hints mean nothing.
+            if !zone.zone.is_empty() {
                 export.zones.insert(address.clone(), zone.clone());
             }
         }
@@ -199,6 +206,37 @@ mod tests {
         let headless = shared(&service(&annotations, "None")).expect("shared");
         let told = export(&cluster, ("default", "web"), &headless, std::iter::empty());
         assert!(told.frontends.is_empty());
+    }
+
+    #[test]
+    fn endpoints_that_are_ready_or_serve_are_told() {
+        let annotations = json!({ "service.cilium.io/global": "true" });
+        let web = shared(&service(&annotations, "10.96.0.1")).expect("shared");
+        let cluster = Cluster { name: "east".into(), id: 1 };
+        for (conditions, want) in [
+            (json!({}), true),
+            (json!({ "ready": true }), true),
+            (json!({ "ready": false, "serving": true, "terminating": true }), true),
+            (json!({ "ready": false, "serving": false }), false),
+            // Who does not say serves.
+            (json!({ "ready": false }), true),
+            (json!({ "ready": true, "serving": false }), true),
+        ] {
+            let endpoint = json!({
+                "addresses": ["FD00:0::5", "none"], "conditions": conditions,
+                "hints": { "forZones": [{ "name": "a" }] },
+            });
+            let slice = json!({
+                "metadata": { "name": "web-1", "labels": { "kubernetes.io/service-name": "web" } },
+                "addressType": "IPv6", "endpoints": [endpoint], "ports": [],
+            });
+            let slice: EndpointSlice = serde_json::from_value(slice).expect("a slice");
+            let backends = backends(&slice).expect("a service's");
+            let told = export(&cluster, ("default", "web"), &web, [&backends].into_iter());
+            let addresses: Vec<&str> = told.backends.keys().map(String::as_str).collect();
+            assert_eq!(addresses, if want { vec!["fd00::5"] } else { vec![] }, "{conditions}");
+            assert!(told.zones.is_empty(), "hints without a zone mean nothing");
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rand::seq::SliceRandom as _;
-use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status};
 
 use crate::Error;
 use crate::certificate;
@@ -110,38 +110,78 @@ impl At {
             .keep_alive_while_idle(true);
         if url.starts_with("https://") {
             let tls = tls(&self.members.endpoints).map_err(|error| bad(error.to_string()))?;
-            endpoint = endpoint.tls_config(tls).map_err(|error| bad(error.to_string()))?;
+            endpoint = endpoint.tls_config(tls).map_err(|e| bad(words(&e, &e.to_string())))?;
         }
         Ok(endpoint.connect_lazy())
     }
 
     /// Says which member it was, and which file is to blame, where a certificate is.
     pub(crate) fn explain(&self, status: Status) -> Status {
-        let mut text = status.message().to_owned();
-        let mut cause = std::error::Error::source(&status);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        if !self.url().starts_with("https://") || status.code() == tonic::Code::PermissionDenied {
+        // Its own words need no explanation.
+        let answered =
+            status.code() != Code::Unavailable || status.message().starts_with("etcdserver");
+        if status.code() == Code::PermissionDenied
+            || (answered && std::error::Error::source(&status).is_none())
+        {
             return status;
         }
-        let endpoints = &self.members.endpoints;
-        let now = k8s_openapi::jiff::Timestamp::now();
-        let own = endpoints.cert_file.as_deref();
-        let fault = own.and_then(|path| certificate::fault(path, now));
-        // An alert is what the other side says: of ours.
-        let refused = text.contains("received fatal alert");
-        let blame = match (fault, own, &endpoints.trusted_ca_file) {
-            (Some(fault), ..) => fault,
-            (None, Some(path), _) if refused => certificate::describe(path),
-            (None, _, Some(path)) if text.contains("certificate") && !refused => {
-                format!("trusted-ca-file {}", path.display())
-            }
-            _ => return status,
-        };
-        Status::new(status.code(), format!("{}: {text} ({blame})", self.url()))
+        let text = words(&status, status.message());
+        let blame = self.blame(&text).map(|blame| format!(" ({blame})")).unwrap_or_default();
+        let url = self.url();
+        let place = if text.contains(url) { String::new() } else { format!("{url}: ") };
+        Status::new(status.code(), format!("{place}{text}{blame}"))
     }
+
+    /// Which file is to blame for a connection that came to nothing so.
+    fn blame(&self, text: &str) -> Option<String> {
+        if !self.url().starts_with("https://") {
+            let odd = cut_short(text) || text.contains("http2 error");
+            return odd.then(|| "is it https:// that it speaks?".to_owned());
+        }
+        let endpoints = &self.members.endpoints;
+        let own = endpoints.cert_file.as_deref();
+        let now = k8s_openapi::jiff::Timestamp::now();
+        if let Some(fault) = own.and_then(|path| certificate::fault(path, now)) {
+            return Some(fault);
+        }
+        // An alert is what the other side says: of ours. It may come too late to be read.
+        let refused = text.contains("received fatal alert");
+        match (own, &endpoints.trusted_ca_file) {
+            (Some(path), _) if refused => Some(certificate::describe(path)),
+            (Some(path), _) if cut_short(text) => {
+                Some(format!("does it refuse {}?", certificate::describe(path)))
+            }
+            (None, _) if refused || cut_short(text) => {
+                Some("no cert-file is set: does it ask for one?".to_owned())
+            }
+            (_, Some(path)) if text.contains("certificate") => {
+                Some(format!("trusted-ca-file {}", path.display()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the other side ended a connection that had been made.
+fn cut_short(text: &str) -> bool {
+    let text = text.to_lowercase();
+    ["connection closed", "connection reset", "broken pipe", "canceled", "end of file"]
+        .iter()
+        .any(|end| text.contains(end))
+}
+
+/// What an error says, and what lies behind it, each once.
+fn words(error: &dyn std::error::Error, said: &str) -> String {
+    let mut text = said.to_owned();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if more != "transport error" && !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 fn tls(endpoints: &Endpoints) -> Result<ClientTlsConfig, Error> {

@@ -89,10 +89,13 @@ impl Endpoints {
 
     /// Reads the file's text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut endpoints: Self =
-            serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        // The first line says what is wrong; the others show the text around it, with the password.
+        let first = |error: serde_saphyr::Error| {
+            error.to_string().lines().next().unwrap_or_default().to_owned()
+        };
+        let mut endpoints: Self = serde_saphyr::from_str(text).map_err(first)?;
         let keys: BTreeMap<String, serde_json::Value> =
-            serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+            serde_saphyr::from_str(text).map_err(first)?;
         endpoints.ignored = keys.into_keys().filter(|key| !READ.contains(&key.as_str())).collect();
         for file in
             [&mut endpoints.trusted_ca_file, &mut endpoints.cert_file, &mut endpoints.key_file]
@@ -168,6 +171,10 @@ mod tests {
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(want), "{error} lacks {want}");
+        }
+        for text in ["password: [hunter2]", "password: \"hunter2", "password: hunter2: x"] {
+            let error = read(&format!("endpoints: [a:1]\nusername: u\n{text}\n")).unwrap_err();
+            assert!(error.contains("line 3") && !error.contains("hunter2"), "{error}");
         }
     }
 

@@ -79,6 +79,31 @@ async fn strangers_are_told(etcd: &Etcd) {
     let error = client.get("alive").await.expect_err("nobody vouches for it").to_string();
     let named = format!("trusted-ca-file {}", wrong.display());
     assert!(error.contains(&named) && error.contains("certificate"), "{error}");
+
+    let refused = async |name: &str, change: &dyn Fn(&str) -> String| {
+        let config = etcd.folder().join(name);
+        std::fs::write(&config, change(&text)).unwrap();
+        let client = Client::new(&Settings::new(options(&config)), None).unwrap();
+        client.get("alive").await.expect_err(name).to_string()
+    };
+    let nothing_own = |text: &str| {
+        let lines = text
+            .lines()
+            .filter(|line| !["cert-file", "key-file"].iter().any(|k| line.starts_with(k)));
+        lines.fold(String::new(), |all, line| all + line + "\n")
+    };
+    let error = refused("bare.config", &nothing_own).await;
+    assert!(error.contains("no cert-file is set"), "{error}");
+    let error = refused("mixed.config", &|text| text.replace("root.key", "remote.key")).await;
+    assert!(error.contains("KeyMismatch"), "{error}");
+    let plain = |text: &str| nothing_own(text).replace("https://", "http://");
+    let error = refused("plain.config", &plain).await;
+    assert!(error.contains("get alive: http://127.0.0.1:") && error.contains("https"), "{error}");
+    let [dead] = free_ports();
+    let dead = etcd.config_via("root", &[dead]);
+    let client = Client::new(&Settings::new(options(&dead)), None).unwrap();
+    let error = client.get("alive").await.expect_err("nobody listens").to_string();
+    assert!(error.contains("https://") && error.contains("refused"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub use flows::{Flow, Seen};
 pub use listen::{SOCKET, serve};
 pub use packet::Summary;
-pub use text::{action, line, matched};
+pub use text::{action, device, line, matched};
 
 /// Events that a listener may be behind, where `monitor-queue-size` doesn't say.
 const BACKLOG: usize = 8192;

@@ -1,5 +1,6 @@
 //! `cilia monitor`: events as they happen, of one agent or of all.
 
+mod cilium;
 mod packet;
 mod show;
 
@@ -46,7 +47,7 @@ pub(crate) struct Arguments {
     /// Only from or to these ports
     #[arg(long, value_delimiter = ',')]
     port: Vec<u16>,
-    /// Everything that is known of each event, as JSON
+    /// An object in a line for each event, as Cilium's monitor has it; -o json has all that is known
     #[arg(short, long)]
     json: bool,
     /// Numbers instead of the names of reserved identities
@@ -97,7 +98,8 @@ pub(crate) async fn run(
     let named = matches!(reach, Reach::There(_)) && access.node.is_none();
     let agents = access.agents(&reach).await?;
     let show = Show {
-        json: arguments.json || matches!(format, Some(Format::Json)),
+        cilium: arguments.json && format.is_none(),
+        json: matches!(format, Some(Format::Json)),
         format: format.filter(|format| !matches!(format, Format::Json)),
         verbose: arguments.verbose > 0,
         hex: arguments.hex || arguments.verbose > 1,
@@ -248,7 +250,7 @@ fn path(arguments: &Arguments) -> String {
         list("verdict", &arguments.verdict),
         list("port", &arguments.port),
         flag("numeric", arguments.numeric),
-        flag("bytes", arguments.hex || arguments.verbose > 0),
+        flag("bytes", arguments.hex || arguments.json || arguments.verbose > 0),
     ]
     .into_iter()
     .flatten()

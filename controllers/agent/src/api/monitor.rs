@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::query::{Pairs, bad_request, hex};
 use super::{Parts, status};
-use crate::events::{Event, action, line, matched};
+use crate::events::{Event, action, device, line, matched};
 use rules::Rules;
 use wanted::Wanted;
 
@@ -104,14 +104,15 @@ fn show(event: &Event, wanted: &Wanted, rules: &[Arc<Origin>]) -> Value {
             let shown = json!({"type": "drop", "reason": drop.reason, "reasonText": drop.reason_text(),
                 "source": drop.packet.endpoint, "destination": drop.destination_endpoint,
                 "sourceIdentity": drop.source_identity, "destinationIdentity": drop.destination_identity,
-                "ifindex": drop.ifindex});
+                "ifindex": drop.ifindex, "extError": drop.ext_error});
             (shown, &drop.packet)
         }
         Datapath::Trace(trace) => {
             let shown = json!({"type": "trace", "point": trace.point_text(),
                 "source": trace.packet.endpoint, "destination": trace.destination_endpoint,
                 "sourceIdentity": trace.source_identity, "destinationIdentity": trace.destination_identity,
-                "ifindex": trace.ifindex, "state": format!("{:?}", trace.reason).to_lowercase()});
+                "ifindex": trace.ifindex, "device": device(trace.ifindex),
+                "state": format!("{:?}", trace.reason).to_lowercase()});
             (shown, &trace.packet)
         }
         Datapath::Verdict(verdict) => {
@@ -128,6 +129,7 @@ fn show(event: &Event, wanted: &Wanted, rules: &[Arc<Origin>]) -> Value {
     if wanted.bytes {
         shown["bytes"] = json!(hex(&packet.bytes));
     }
+    shown["hash"] = json!(packet.hash);
     shown["length"] = json!(packet.length);
     shown["time"] = json!(seconds);
     shown["summary"] = json!(event.summary.as_ref().map(ToString::to_string));

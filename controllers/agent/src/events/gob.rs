@@ -83,7 +83,8 @@ mod tests {
     use super::{Payload, add, begin, signed, unsigned};
 
     fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digit = |four: u8| char::from_digit(four.into(), 16).expect("a digit");
+        bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()
     }
 
     /// What `gob.NewEncoder(w).Encode(&payload)` of Go 1.26 writes.

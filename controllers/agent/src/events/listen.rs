@@ -136,7 +136,9 @@ mod tests {
     fn stream(payloads: &[Payload<'_>]) -> Vec<u8> {
         let mut stream = Vec::new();
         gob::begin(&mut stream);
-        payloads.iter().for_each(|payload| gob::add(&mut stream, *payload));
+        for payload in payloads {
+            gob::add(&mut stream, *payload);
+        }
         stream
     }
 
@@ -193,7 +195,9 @@ mod tests {
         let records: Vec<Vec<u8>> = (3..7).map(|ifindex| encode(&drop_of(ifindex))).collect();
         let mut want = Vec::new();
         gob::add(&mut want, Payload::Lost(3));
-        records.iter().for_each(|record| gob::add(&mut want, Payload::Record(record)));
+        for record in &records {
+            gob::add(&mut want, Payload::Record(record));
+        }
         assert_eq!(read(&mut first, want.len()).await, want);
 
         stop.cancel();

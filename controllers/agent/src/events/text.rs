@@ -76,7 +76,7 @@ pub fn line(event: &Event, numeric: bool, rules: &[Arc<Origin>]) -> String {
 }
 
 /// The device's name; its number if it is gone.
-fn device(ifindex: u32) -> String {
+pub fn device(ifindex: u32) -> String {
     let name = nix::net::if_::if_indextoname(ifindex).ok();
     name.and_then(|name| name.into_string().ok()).unwrap_or_else(|| ifindex.to_string())
 }

@@ -5,14 +5,16 @@ use std::fmt::Write as _;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::packet;
+use super::{cilium, packet};
 use crate::output::{Format, text};
 
 /// What of an event is shown.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(super) struct Show<'a> {
-    /// An object in a line.
+    /// An object in a line, as Cilium's monitor writes it.
+    pub(super) cilium: bool,
+    /// An object in a line, with all that is known.
     pub(super) json: bool,
     pub(super) format: Option<&'a Format>,
     pub(super) verbose: bool,
@@ -24,6 +26,14 @@ pub(super) struct Show<'a> {
 impl Show<'_> {
     /// Prints an event of an agent.
     pub(super) fn event(&self, node: &str, mut event: Value) -> anyhow::Result<()> {
+        if self.cilium {
+            let mut object = cilium::object(&event, &unhex(&text(&event["bytes"])));
+            if self.named {
+                object["node"] = node.into();
+            }
+            println!("{object}");
+            return Ok(());
+        }
         if self.json || self.format.is_some() {
             if self.named {
                 event["node"] = node.into();
@@ -113,7 +123,14 @@ mod tests {
     fn more_on_request() {
         let event =
             json!({"line": "xx drop (Policy denied) ...", "time": 1_767_225_665.5, "bytes": "41"});
-        let show = Show { json: false, format: None, verbose: false, hex: false, named: true };
+        let show = Show {
+            cilium: false,
+            json: false,
+            format: None,
+            verbose: false,
+            hex: false,
+            named: true,
+        };
         assert_eq!(show.text("n1", &event), "n1: xx drop (Policy denied) ...\n");
         let show = Show { verbose: true, hex: true, named: false, ..show };
         let text = show.text("n1", &event);

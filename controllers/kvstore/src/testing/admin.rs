@@ -36,15 +36,57 @@ pub async fn enable_users(client: &Client) {
     let grant = |user: &str, role: &str| Pair { one: user.into(), two: role.into() };
     run(client, "/etcdserverpb.Auth/RoleAdd", &name("remote")).await;
     for prefix in REMOTE {
-        let permission = Permission { kind: 0, key: prefix.into(), range_end: range_end(prefix) };
-        let granted = RolePermission { name: "remote".into(), permission: Some(permission) };
-        run(client, "/etcdserverpb.Auth/RoleGrantPermission", &granted).await;
+        may_read(client, "remote", prefix).await;
     }
     for (who, role) in [("root", "root"), ("admin-east", "root"), ("remote", "remote")] {
         run(client, "/etcdserverpb.Auth/UserAdd", &user(who)).await;
         run(client, "/etcdserverpb.Auth/UserGrantRole", &grant(who, role)).await;
     }
     run(client, "/etcdserverpb.Auth/AuthEnable", &Nothing {}).await;
+}
+
+/// A user of passwords: its name, its password, and the prefix that it may read; nothing for everything.
+pub type PasswordUser<'a> = (&'a str, &'a str, Option<&'a str>);
+
+/// Makes these users, each with a role of its name, and lets nobody else in. One must be `root`.
+///
+/// # Panics
+/// If that is not possible.
+pub async fn enable_passwords(client: &Client, users: &[PasswordUser<'_>]) {
+    for (name, password, prefix) in users {
+        let options = Some(UserOptions { no_password: false });
+        let user = User { name: (*name).into(), password: (*password).into(), options };
+        run(client, "/etcdserverpb.Auth/UserAdd", &user).await;
+        let role = if let Some(prefix) = prefix {
+            run(client, "/etcdserverpb.Auth/RoleAdd", &Named { name: (*name).into() }).await;
+            may_read(client, name, prefix).await;
+            *name
+        } else {
+            "root"
+        };
+        let pair = Pair { one: (*name).into(), two: role.into() };
+        run(client, "/etcdserverpb.Auth/UserGrantRole", &pair).await;
+    }
+    run(client, "/etcdserverpb.Auth/AuthEnable", &Nothing {}).await;
+}
+
+/// Ends every token of a user, by giving it its password again.
+///
+/// # Panics
+/// If that is not possible.
+pub async fn end_tokens(client: &Client, name: &str, password: &str) {
+    let user = User { name: name.into(), password: password.into(), options: None };
+    run(client, "/etcdserverpb.Auth/UserChangePassword", &user).await;
+}
+
+/// Lets a role read what begins with a prefix.
+///
+/// # Panics
+/// If that is not possible.
+pub async fn may_read(client: &Client, role: &str, prefix: &str) {
+    let permission = Permission { kind: 0, key: prefix.into(), range_end: range_end(prefix) };
+    let granted = RolePermission { name: role.into(), permission: Some(permission) };
+    run(client, "/etcdserverpb.Auth/RoleGrantPermission", &granted).await;
 }
 
 /// Whether the only member that `member` is a client of leads.

@@ -10,6 +10,7 @@ mod freezing;
 mod locking;
 mod meshing;
 mod mirroring;
+mod refusals;
 mod users;
 mod watching;
 

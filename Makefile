@@ -44,7 +44,7 @@ churn: images ## Have 2,000 pods come and go on five nodes: nothing may be left,
 		cargo test -p cilia-e2e --test main_job -- churn
 
 .PHONY: mesh
-mesh: images ## Have two clusters read each other, and change the modes of identities under traffic (4 minutes)
+mesh: images ## Have two clusters read each other, and change the modes of identities under traffic (5 minutes)
 	@hack/mesh
 
 .PHONY: kvstore-faults

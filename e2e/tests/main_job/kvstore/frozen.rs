@@ -1,4 +1,5 @@
-//! An agent is frozen for longer than its leases live: its pods keep what they had, and it gets back what is its own.
+//! An agent is frozen for longer than its leases live: its pods keep what they had, other clusters read of them what an
+//! operator says in its place, and it gets back what is its own.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use cilia_e2e::scenario::pods::{self, Pod};
 use cilia_e2e::scenario::{Stage, agent};
 use cilia_e2e::wait::{Look, until};
-use cilia_kvstore::{Client, KeyValue};
+use cilia_kvstore::{Client, KeyValue, is_stand_in};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -55,6 +56,15 @@ pub(super) async fn agent(stage: &Stage, root: &Client, cast: &Cast) -> Result<(
     })
     .await?;
     let ended = start.elapsed().as_secs_f64();
+    let for_others = until(&format!("what is said for {NODE}"), LIMIT, || async {
+        match stood_in(root, &before).await {
+            Ok(all) if !all.is_empty() && all == of_pods(&before) => Look::Done(all.len()),
+            Ok(all) => Look::Not(format!("{} keys, {:?}", all.len(), all.keys().next())),
+            Err(error) => Look::Not(error.to_string()),
+        }
+    })
+    .await?;
+    let stood = start.elapsed().as_secs_f64();
     // A pod that is new to it all is let through to what nobody speaks of: n1 knows still who that is.
     known_pods_talk(stage, cast, "frozen", &["n1"]).await?;
     // So does its successor.
@@ -63,6 +73,7 @@ pub(super) async fn agent(stage: &Stage, root: &Client, cast: &Cast) -> Result<(
     known(stage, &cast.far.ipv4.to_string(), &["n1"], true).await?;
     ensure!(present(root, &before).await?.is_empty(), "{NODE} speaks already");
     println!("  its {} keys went after {ended:.1} s", before.len());
+    println!("  {for_others} of them were said for it after {stood:.1} s");
     drop(frozen);
     let thawed = Instant::now();
     until(&format!("what {NODE} said"), LIMIT, || async {
@@ -102,14 +113,32 @@ async fn said(root: &Client, host: &str) -> Result<BTreeMap<String, Vec<u8>>> {
     Ok(said.map(|kv| (key(kv), kv.value.clone())).collect())
 }
 
-/// What is there of this.
+/// What an agent says of this.
 async fn present(
     root: &Client,
     said: &BTreeMap<String, Vec<u8>>,
 ) -> Result<BTreeMap<String, Vec<u8>>> {
     let (all, _) = root.list("cilium/state/").await?;
-    let pairs = all.into_iter().map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), kv.value));
+    let all = all.into_iter().filter(|kv| !is_stand_in(kv.lease));
+    let pairs = all.map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), kv.value));
     Ok(pairs.filter(|(key, _)| said.contains_key(key)).collect())
+}
+
+/// What an operator says of this.
+async fn stood_in(
+    root: &Client,
+    said: &BTreeMap<String, Vec<u8>>,
+) -> Result<BTreeMap<String, Vec<u8>>> {
+    let (all, _) = root.list("cilium/state/").await?;
+    let all = all.into_iter().filter(|kv| is_stand_in(kv.lease));
+    let pairs = all.map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), kv.value));
+    Ok(pairs.filter(|(key, _)| said.contains_key(key)).collect())
+}
+
+/// What other clusters need of this: all but which identities are used.
+fn of_pods(said: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
+    let said = said.iter().filter(|(key, _)| !key.contains("/identities/"));
+    said.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Lets clients send to servers only: who doesn't know a server's identity lets nothing through to it.

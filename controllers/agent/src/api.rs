@@ -18,6 +18,7 @@ mod metrics;
 mod monitor;
 mod mount;
 mod node;
+mod options;
 mod policy;
 mod query;
 mod refusal;
@@ -112,15 +113,15 @@ pub fn router(parts: Parts) -> Router {
     let operations = Guarded::new(&parts.config, &parts.counters)
         .get("GetHealthz", "/v1/healthz", status::healthz)
         .get("GetConfig", "/v1/config", settings::get)
-        .operation("PatchConfig", PATCH, "/v1/config", policy::set_config)
+        .operation("PatchConfig", PATCH, "/v1/config", options::set_of_agent)
         .get("GetEndpoint", "/v1/endpoint", endpoint::list)
         .get("GetEndpointID", "/v1/endpoint/{id}", endpoint::get)
-        .get("GetEndpointIDConfig", "/v1/endpoint/{id}/config", policy::endpoint_config)
+        .get("GetEndpointIDConfig", "/v1/endpoint/{id}/config", options::of_endpoint)
         .operation(
             "PatchEndpointIDConfig",
             PATCH,
             "/v1/endpoint/{id}/config",
-            policy::set_endpoint_config,
+            options::set_of_endpoint,
         )
         .get("GetEndpointIDLabels", "/v1/endpoint/{id}/labels", endpoint::get_labels)
         .operation("PatchEndpointIDLabels", PATCH, "/v1/endpoint/{id}/labels", endpoint::set_labels)

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cilia_crds::{Labels, NumericIdentity};
 use cilia_loader::Datapath;
-use cilia_policy::{Config, Repository};
+use cilia_policy::{Config, Mode, Repository};
 use kube::Client;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -126,6 +126,8 @@ struct Shared {
     orders: mpsc::UnboundedSender<Order>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Order>>>,
     settings: Settings,
+    /// When traffic is restricted, as somebody has said last.
+    mode: Mutex<Mode>,
     view: watch::Sender<Arc<View>>,
 }
 
@@ -192,7 +194,23 @@ impl Enforcer {
         let (orders, inbox) = mpsc::unbounded_channel();
         let inbox = Mutex::new(Some(inbox));
         let view = watch::Sender::default();
-        Self(Arc::new(Shared { config, orders, inbox, settings, view }))
+        let mode = Mutex::new(config.mode);
+        Self(Arc::new(Shared { config, orders, inbox, settings, mode, view }))
+    }
+
+    /// When endpoints' traffic is restricted.
+    pub fn mode(&self) -> Mode {
+        *self.0.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes when endpoints' traffic is restricted, until the agent ends; false if it is ending.
+    pub async fn set_mode(&self, mode: Mode) -> bool {
+        let set = self.ask(move |repository| repository.set_mode(mode)).await;
+        if set == Some(true) {
+            tracing::info!(mode = mode.name(), "policy enforcement changed");
+        }
+        *self.0.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        set.is_some()
     }
 
     /// What policies mean.

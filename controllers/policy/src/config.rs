@@ -15,6 +15,15 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Its name as a value of `enable-policy`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+
     /// Reads the value of `enable-policy`.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text.to_ascii_lowercase().as_str() {

@@ -15,7 +15,7 @@ use cilia_crds::{Labels, NumericIdentity};
 use crate::blocks;
 use crate::cidr::{self, Cidrs};
 use crate::compile::Subject;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::directory::Directory;
 use crate::map::EndpointPolicy;
 use crate::names::{ClusterPorts, NamedPorts};
@@ -118,6 +118,16 @@ impl Repository {
             }
         }
         self.forget_subjects_of(&id.namespace, &old);
+        self.revision += 1;
+        true
+    }
+
+    /// Changes when endpoints' traffic is restricted (`enable-policy`). True if it was otherwise before.
+    pub fn set_mode(&mut self, mode: Mode) -> bool {
+        if std::mem::replace(&mut self.config.mode, mode) == mode {
+            return false;
+        }
+        self.retain_subjects(|_| false);
         self.revision += 1;
         true
     }

@@ -8,7 +8,7 @@ use cilia_runtime::config::Config;
 use serde_json::{Map, Value, json};
 
 use super::query::without_nulls;
-use super::{Parts, ipam, policy, status};
+use super::{Parts, ipam, options, status};
 
 /// Settings whose values are nobody's business.
 const SECRET: [&str; 3] = ["password", "token", "secret-key"];
@@ -34,7 +34,7 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
     let (ipv4, ipv6) =
         (config.bool("enable-ipv4-masquerade"), config.bool("enable-ipv6-masquerade"));
     Json(without_nulls(json!({
-        "spec": policy::options(&parts),
+        "spec": options::of_agent(&parts),
         "status": {
             "addressing": ipam::addressing(&parts),
             "daemonConfigurationMap": settings,
@@ -52,7 +52,7 @@ pub(super) async fn get(State(parts): State<Arc<Parts>>) -> Json<Value> {
             "masqueradeProtocols": {"ipv4": ipv4, "ipv6": ipv6},
             "nodeMonitor": status::monitor(&parts),
             "nodeName": local.as_ref().map(|node| node.name.clone()),
-            "realized": policy::options(&parts),
+            "realized": options::of_agent(&parts),
             "routeMTU": mtu.map(|mtu| mtu.route),
             "routers": routers.collect::<Vec<String>>(),
         },

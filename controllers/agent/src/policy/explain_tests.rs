@@ -136,7 +136,7 @@ fn verdicts_are_explained() {
         let selects = |one: &&Value| one["identities"] == json!([5000]);
         let client_selector = selectors.as_array().unwrap().iter().find(selects);
         assert_eq!(
-            client_selector.expect("the clients' selector")["labels"],
+            client_selector.expect("the clients' selector")["policies"],
             json!(["CiliumNetworkPolicy default/allow"])
         );
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use cilia_crds::{CiliumEndpointSlice, CiliumIdentity, CiliumNode, NumericIdentity};
 use cilia_loader::testing::BpfFs;
 use cilia_loader::{EndpointOptions, PolicyKey};
+use cilia_runtime::testing::eventually;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -251,6 +252,23 @@ fn maps_follow_policies_identities_and_slices() {
         assert_eq!(agent.patches(path, set("Disabled")).await, 200);
         assert_eq!(shown(path).await, "Disabled");
         assert_eq!(options(), [(WEB, EndpointOptions { policy_audit: false })]);
+
+        // Whose traffic is restricted at all: nobody's, everybody's, and that of those again whom a rule selects.
+        let strictly = |mode: &str| json!({"policy-enforcement": mode});
+        assert_eq!(agent.patches("/v1/config", strictly("sometimes")).await, 422);
+        for (mode, enabled) in
+            [("always", "both"), ("never", "none"), ("always", "both"), ("default", "none")]
+        {
+            assert_eq!(agent.patches("/v1/config", strictly(mode)).await, 200, "{mode}");
+            assert_eq!(agent.shows("/v1/config").await["spec"]["policy-enforcement"], mode);
+            eventually(|| async {
+                let shown = agent.shows("/v1/endpoint/7").await;
+                let now = shown["status"]["policy"]["realized"]["policy-enabled"].clone();
+                if now == enabled { Ok(()) } else { Err((mode, shown)) }
+            })
+            .await;
+        }
+        agent.holds(&OPEN).await;
 
         agent.enforcer.remove(WEB).await;
         // No identity of the cluster's: with the endpoint nobody has it any more.

@@ -36,13 +36,8 @@ pub struct World {
 impl World {
     /// A random cluster of up to 24 identities.
     pub fn new(rng: &mut SmallRng) -> Self {
-        let mode = match rng.random_range(0..12) {
-            0 => Mode::Always,
-            1 => Mode::Never,
-            _ => Mode::Default,
-        };
         let config = Config {
-            mode,
+            mode: mode(rng),
             allow_localhost: rng.random_bool(0.7),
             dual_stack: rng.random_bool(0.5),
             local_cluster: false,
@@ -65,7 +60,7 @@ impl World {
 
     /// One change, to the data and to the repository.
     pub fn change(&mut self, rng: &mut SmallRng, repository: &mut Repository) {
-        match rng.random_range(0..12) {
+        match rng.random_range(0..25) / 2 {
             0..4 => {
                 let number = NumericIdentity(rng.random_range(256..280));
                 let labels = Arc::new(draw::labels(rng));
@@ -107,9 +102,13 @@ impl World {
                     None => self.services.remove(&id),
                 };
             }
-            _ => {
+            11 => {
                 self.names = draw::cluster_names(rng);
                 repository.set_named_ports(cluster_ports(&self.names));
+            }
+            _ => {
+                self.config.mode = mode(rng);
+                repository.set_mode(self.config.mode);
             }
         }
     }
@@ -144,6 +143,15 @@ impl World {
             repository.set_policy(id.clone(), rules.clone());
         }
         repository
+    }
+}
+
+/// Mostly the usual one.
+fn mode(rng: &mut SmallRng) -> Mode {
+    match rng.random_range(0..12) {
+        0 => Mode::Always,
+        1 => Mode::Never,
+        _ => Mode::Default,
     }
 }
 

@@ -1,11 +1,9 @@
 //! Stand-ins on a real etcd and a real API server.
 
-use std::time::Duration;
-
 use cilia_crds::{CiliumEndpoint, CiliumNode};
 use cilia_kvstore::testing::Etcd;
 use cilia_kvstore::value::{Address, IpIdentityPair, Node, encode};
-use cilia_kvstore::{Client, Settings, is_stand_in, keys, stand_ins_of};
+use cilia_kvstore::{Client, is_stand_in, keys, stand_ins_of};
 use cilia_runtime::testing::eventually;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -132,12 +130,7 @@ async fn what_a_frozen_agent_said_stays_for_other_clusters() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lease_is_whoever_s_needs_it() {
     let etcd = Etcd::start().await;
-    let ttl = Duration::from_secs(2);
-    let short = || {
-        let settings = Settings { lease_ttl: ttl, ..Settings::new(etcd.options("root")) };
-        Client::new(&settings, None).expect("a client")
-    };
-    let (first, second, lease) = (short(), short(), stand_ins_of(1));
+    let (first, second, lease) = (etcd.client(), etcd.client(), stand_ins_of(1));
     let swap = |key: &str, since, value: Option<&[u8]>| cilia_kvstore::Swap {
         key: key.into(),
         since,
@@ -160,11 +153,9 @@ async fn the_lease_is_whoever_s_needs_it() {
     let all: Vec<_> = all.iter().take(10).map(away).collect();
     assert_eq!(first.swap(lease, all).await.expect("swap"), 1, "what is another's stays");
     assert_eq!(first.list("k/").await.expect("list").0.len(), 241);
-    // Nobody keeps it: everything goes but what is on no lease.
-    eventually(|| async {
-        let (left, _) = first.list("k/").await.map_err(|error| error.to_string())?;
-        if left.len() == 1 { Ok(()) } else { Err(left.len().to_string()) }
-    })
-    .await;
+    // It ends: everything goes but what is on no lease.
+    etcd.revoke(lease).await;
+    let (left, _) = first.list("k/").await.expect("list");
+    assert_eq!((left.len(), left[0].key.as_slice()), (1, &b"k/007"[..]));
     assert_eq!(second.keep_stand_ins(1).await.expect("keep"), lease, "and it can be had again");
 }

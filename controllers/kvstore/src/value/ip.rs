@@ -11,6 +11,8 @@ use crate::{Error, keys};
 
 /// Identities below this mean the same in every cluster.
 const RESERVED_BELOW: u32 = 256;
+/// Identities from here on mean something on one node only.
+const LOCAL_FROM: u32 = 1 << 24;
 
 /// Who is behind an address or a range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +121,10 @@ impl IpIdentityPair {
         if !self.host_ip.is_empty() && self.tunnel().is_none() {
             return Err(refused(name, format!("HostIP {:?} is no address", self.host_ip)));
         }
+        // The bits above mean something else in the kernel's maps, and don't fit into a tunnel's header.
+        if self.id >= LOCAL_FROM {
+            return Err(refused(name, format!("identity {} is none of a pod or node", self.id)));
+        }
         if let Some((expected, owned)) = remote
             && self.id >= RESERVED_BELOW
             && !owned(self.id)
@@ -186,6 +192,8 @@ mod tests {
         assert!(pair.check("10.0.0.1", Some((&expected, &other))).is_err());
         let host = IpIdentityPair { id: 6, ..pair.clone() };
         assert!(host.check("10.0.0.1", Some((&expected, &other))).is_ok());
+        let far = IpIdentityPair { id: 1 << 24, ..pair.clone() };
+        assert!(far.check("10.0.0.1", None).is_err());
         let nowhere = IpIdentityPair { host_ip: "nowhere".into(), ..pair.clone() };
         assert!(nowhere.check("10.0.0.1", None).is_err());
         let mask = Some(k8s_openapi::ByteString(vec![255, 0, 255, 0]));

@@ -27,8 +27,13 @@ pub(crate) struct Arguments {
 /// The option that the API has outside of its options.
 const ENFORCEMENT: &str = "PolicyEnforcement";
 /// Options that can be changed while the agent runs.
-const OPTIONS: [(&str, &str); 1] =
-    [("PolicyAuditMode", "Record what policy would drop, and let it pass")];
+const OPTIONS: [(&str, &str); 2] = [
+    ("PolicyAuditMode", "Record what policy would drop, and let it pass"),
+    (
+        ENFORCEMENT,
+        "Restrict endpoints that rules select (default), all of them (always) or none (never)",
+    ),
+];
 
 pub(crate) async fn run(
     agent: &Agent,

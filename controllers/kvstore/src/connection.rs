@@ -222,7 +222,8 @@ impl Connection {
             return answer.map_err(|status| member.explain(status));
         }
         self.failed(member);
-        Err(Status::deadline_exceeded(format!("no answer within {} s", ANSWER.as_secs())))
+        let (url, seconds) = (member.url(), ANSWER.as_secs());
+        Err(Status::deadline_exceeded(format!("{url}: no answer within {seconds} s")))
     }
 
     /// Opens a stream in both directions with the current member, and says which that is.

@@ -10,9 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
+use super::Parts;
 use super::form::on;
 use super::query::Pairs;
-use super::{Parts, cluster};
 
 /// How long the API server may take to say its version.
 const ASK: Duration = Duration::from_secs(2);
@@ -50,7 +50,8 @@ pub(super) async fn healthz(
 ) -> Response {
     let asked = Asked::read(&query, &headers);
     if asked.brief {
-        return Json(json!({"cilium": cilium(&parts)})).into_response();
+        return Json(json!({"cilium": cilium(&parts), "cluster": cluster(&parts), "stale": {}}))
+            .into_response();
     }
     Json(whole(&parts, asked.require_kubernetes).await).into_response()
 }
@@ -72,6 +73,13 @@ fn cilium(parts: &Parts) -> Value {
     let reasons: Vec<String> =
         closed.iter().map(|(gate, reason)| format!("{gate}: {reason}")).collect();
     json!({"state": "Failure", "msg": reasons.join("; ")})
+}
+
+/// What this node is called; others are not probed.
+fn cluster(parts: &Parts) -> Value {
+    let local = parts.nodes.local().map(|node| node.name.clone()).unwrap_or_default();
+    let name = format!("{}/{local}", parts.config.string("cluster-name"));
+    json!({"self": name, "ciliumHealth": {"state": "Disabled", "msg": ""}})
 }
 
 /// What this program is.
@@ -104,14 +112,15 @@ fn own(parts: &Parts) -> Value {
     let firewall = if config.bool("enable-host-firewall") { "Enabled" } else { "Disabled" };
     let mut status = json!({
         "kvstore": kvstore(parts),
-        "kube-proxy-replacement": {"mode": if config.bool("kube-proxy-replacement") { "True" } else { "False" }},
+        "kube-proxy-replacement": super::replacement::shown(config),
         "host-firewall": {"mode": firewall},
         "srv6": {"enabled": false},
         "cni-chaining": {"mode": config.string("cni-chaining-mode")},
         "cni-file": cni_file(parts),
         "cilium": cilium(parts),
         "nodeMonitor": monitor(parts),
-        "cluster": {"ciliumHealth": {"state": "Disabled", "msg": ""}},
+        "cluster": cluster(parts),
+        "stale": {},
         "ipam": addresses(parts),
         "ipv4-big-tcp": {"enabled": false},
         "ipv6-big-tcp": {"enabled": false},
@@ -138,7 +147,7 @@ fn own(parts: &Parts) -> Value {
         "endpoints": {"total": parts.endpoints.list().len()},
     });
     if let Some(clusters) = &parts.clusters {
-        status["cluster-mesh"] = cluster::mesh(&clusters.borrow());
+        status["cluster-mesh"] = super::cluster::mesh(&clusters.borrow());
     }
     status
 }

@@ -32,7 +32,11 @@ impl Lifecycle {
         });
         let Some(present) = present else { return Ok(()) };
         let facts = parts.pods.get(&present.key());
-        let pods = self.labels(&present.namespace, facts.as_deref()).await?;
+        let pods = match self.labels(&present.namespace, facts.as_deref()).await {
+            Ok(labels) if facts.is_some() || present.pod.is_empty() => labels,
+            // What is not known now is as it was last.
+            _ => present.own.without(&present.labels),
+        };
         let mut changed = LocalEndpoint::clone(&present);
         changed.own.set(wanted, &pods, |label| parts.config.filter.accepts(label))?;
         if changed.own == present.own {

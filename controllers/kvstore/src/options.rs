@@ -143,7 +143,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use super::{Endpoints, Options};
+    use rand::rngs::StdRng;
+    use rand::{RngExt as _, SeedableRng as _};
+
+    use super::{Endpoints, Options, SUPPORTED};
 
     fn parse(options: &[(&str, &str)]) -> Result<Options, String> {
         let options: BTreeMap<_, _> =
@@ -176,5 +179,43 @@ mod tests {
             let error = parse(&options).unwrap_err();
             assert!(error.contains(want), "{error} lacks {want}");
         }
+    }
+
+    /// What a hand may have written is read, or refused with the name of what is wrong.
+    #[test]
+    fn spoilt_options_and_files_are_read_or_refused() {
+        const OPTIONS: [&str; 6] = ["20", "15s", "http://[::1]:2379", "a:1", "-1", "1e9"];
+        const FILES: [&str; 5] = [
+            "endpoints:\n- https://a:2379\n- b:2379\ntrusted-ca-file: /ca\n",
+            "endpoints: [a:1]\ninsecure-transport: true\nusername: u\npassword: p\n",
+            "endpoints: &a ['http://[::1]:1']\nother: *a\n",
+            "cert-file: /c\nkey-file: /k\nendpoints: ['x']\n",
+            "{\"endpoints\": [\"a:1\"], \"dial-timeout\": 5}",
+        ];
+        let seed = std::env::var("CILIA_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| rand::rng().random());
+        println!("CILIA_SEED={seed}");
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut good = 0;
+        for _ in 0..1_000 {
+            let options = SUPPORTED.iter().filter(|_| rng.random_bool(0.3)).copied();
+            let options: Vec<&str> = options.collect();
+            let value = |_: &&str| OPTIONS[rng.random_range(0..OPTIONS.len())];
+            let values: Vec<&str> = options.iter().map(value).collect();
+            let options: Vec<(&str, &str)> = options.into_iter().zip(values).collect();
+            match parse(&options) {
+                Ok(options) => good += usize::from(options.qps > 0.0 && options.max_inflight > 0),
+                Err(error) => assert!(error.starts_with("kvstore-opt: etcd."), "{error}"),
+            }
+            let mut file = FILES[rng.random_range(0..FILES.len())].as_bytes().to_vec();
+            let at = rng.random_range(0..file.len());
+            let end = (at + rng.random_range(0..4)).min(file.len());
+            file.splice(at..end, [rng.random::<u8>() & 0x7f]);
+            if let Ok(endpoints) = Endpoints::parse(&String::from_utf8_lossy(&file)) {
+                assert!(endpoints.endpoints.iter().all(|url| url.starts_with("http")));
+                good += 1;
+            }
+        }
+        assert!(good > 100, "only {good} are good still: nothing is tested");
     }
 }

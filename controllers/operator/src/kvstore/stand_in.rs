@@ -5,27 +5,29 @@
 //! it, and an agent that is back writes over it.
 
 mod decide;
+mod kubernetes;
 #[cfg(test)]
 mod live_tests;
 
-use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumNode};
+use cilia_kvstore::value::encode;
 use cilia_kvstore::{Client, Event, Watch, is_stand_in, keys};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use cilia_runtime::watch::{Change, PartialObjectMeta, Store, reflect, watch};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kube::Api;
+use kube::api::ListParams;
 use tokio::sync::watch as flag;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::wiring::Context;
 use decide::StandIns;
+use kubernetes::{Endpoints, Pod, pods};
 
 const WORKERS: usize = 2;
 
@@ -38,9 +40,9 @@ enum Task {
     Lease,
 }
 
-/// The addresses of an endpoint.
-type Addresses = Box<[IpAddr]>;
-type Endpoints = (Store<Addresses>, BoxStream<'static, Change<Addresses>>);
+/// What is kept of endpoints, and how it changes.
+type Pods = Box<[Pod]>;
+type Followed = (Store<Pods>, BoxStream<'static, Change<Pods>>);
 
 struct StandIn {
     context: Context,
@@ -104,6 +106,9 @@ impl StandIn {
             let decision = core.decide(&name, Instant::now());
             (decision, !core.silent().is_empty())
         };
+        if decision.unheard {
+            self.learn(&name).await?;
+        }
         self.silent.send_if_modified(|known| std::mem::replace(known, silent) != silent);
         if !decision.swaps.is_empty() {
             let lease = self.client.keep_stand_ins(self.cluster_id).await?;
@@ -123,6 +128,19 @@ impl StandIn {
         }))
     }
 
+    /// Has Kubernetes say of a node what its agent has not said.
+    async fn learn(&self, name: &Arc<str>) -> anyhow::Result<()> {
+        let nodes: Api<CiliumNode> = Api::all(self.context.client.clone());
+        let of_name = ListParams::default().fields(&format!("metadata.name={name}"));
+        if let Some(node) = nodes.list(&of_name).await?.items.first() {
+            let cluster = self.context.config.string("cluster-name");
+            let value = encode(&kubernetes::node(node, cluster, self.cluster_id));
+            self.core().learned(name, value, Instant::now());
+            self.look(name);
+        }
+        Ok(())
+    }
+
     /// Tells the core what happens, and asks for a look where something may follow from it.
     async fn follow(&self, of_nodes: &str) {
         let ips = keys::ips();
@@ -132,7 +150,7 @@ impl StandIn {
         let mut node_watch = self.client.watch(of_nodes);
         // The nodes first: by them it is known whose an address is.
         let mut ip_watch: Option<Watch> = None;
-        let mut endpoints: Option<Endpoints> = None;
+        let mut endpoints: Option<Followed> = None;
         let mut silent = self.silent.subscribe();
         let (mut synced, mut listed) = (false, false);
         loop {
@@ -141,7 +159,7 @@ impl StandIn {
                     None => return,
                     Some(Change::Synced) => synced = true,
                     Some(Change::Object { key, new, .. }) => {
-                        self.core().lives(&key.name, new.is_some());
+                        self.core().lives(&key.name, new.is_some(), Instant::now());
                         self.look(&key.name);
                     }
                 },
@@ -231,22 +249,22 @@ impl StandIn {
         self.lanes.add(0, Task::Node(node.into()));
     }
 
-    fn endpoints(&self) -> Endpoints {
+    fn endpoints(&self) -> Followed {
         let all: Api<CiliumEndpoint> = Api::all(self.context.client.clone());
-        let (store, changes) = reflect(watch(all), |endpoint| Some(addresses_of(&endpoint)));
+        let (store, changes) = reflect(watch(all), |endpoint| Some(pods(&endpoint)));
         (store, changes.boxed())
     }
 
-    fn endpoint(&self, change: Change<Addresses>, all: Option<&Store<Addresses>>) {
+    fn endpoint(&self, change: Change<Pods>, all: Option<&Store<Pods>>) {
         let nodes: Vec<_> = match change {
             Change::Object { old, new, .. } => {
                 let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
                 self.core().endpoint(&old, &new).into_iter().collect()
             }
             Change::Synced => {
-                let mut count: HashMap<IpAddr, u32> = HashMap::new();
-                for (_, addresses) in all.iter().flat_map(|all| all.all()) {
-                    addresses.iter().for_each(|address| *count.entry(*address).or_default() += 1);
+                let mut count = Endpoints::default();
+                for (_, pods) in all.iter().flat_map(|all| all.all()) {
+                    count.add(&pods);
                 }
                 let mut core = self.core();
                 core.endpoints(Some(count));
@@ -261,13 +279,6 @@ impl StandIn {
     }
 }
 
-fn addresses_of(endpoint: &CiliumEndpoint) -> Addresses {
-    let networking = endpoint.status.as_ref().and_then(|status| status.networking.as_ref());
-    let pairs = networking.iter().flat_map(|networking| &networking.addressing);
-    let all = pairs.flat_map(|pair| [&pair.ipv4, &pair.ipv6]).flatten();
-    all.filter_map(|address| address.parse().ok()).collect()
-}
-
 /// What a watch says next, once there is one.
 async fn next(watch: &mut Option<Watch>) -> Option<Vec<Event>> {
     match watch {
@@ -277,7 +288,7 @@ async fn next(watch: &mut Option<Watch>) -> Option<Vec<Event>> {
 }
 
 /// How endpoints change, while they are followed.
-async fn change_of(endpoints: &mut Option<Endpoints>) -> Option<Change<Addresses>> {
+async fn change_of(endpoints: &mut Option<Followed>) -> Option<Change<Pods>> {
     match endpoints {
         Some((_, changes)) => changes.next().await,
         None => std::future::pending().await,

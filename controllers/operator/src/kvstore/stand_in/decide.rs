@@ -1,9 +1,10 @@
 //! Decides what to put into the kvstore for agents that are silent, and when to take it back.
 //!
 //! An agent is silent when its node's key is gone, or a stand-in, while Kubernetes has the node. Then what it said last,
-//! of its node and of its endpoints' addresses, is put back, but for addresses that no endpoint of Kubernetes has. It is
-//! taken back when the agent speaks again and has had the time to say everything, when its node goes, and where nobody
-//! knows any more whose it was. Nothing of this overwrites what somebody says.
+//! of its node and of its endpoints' addresses, is put back, but for addresses that no endpoint of Kubernetes has; what
+//! was lost while nobody looked is said as Kubernetes has it. It is taken back when the agent speaks again and has had the
+//! time to say everything, when its node goes, and where nobody knows any more whose it was. Nothing of this overwrites
+//! what somebody says.
 //!
 //! About 350 bytes an address: its key, its value, and whose it is.
 
@@ -15,6 +16,8 @@ use std::time::Duration;
 use cilia_kvstore::value::{IpIdentityPair, Node, decode};
 use cilia_kvstore::{KeyValue, Swap, is_stand_in, keys};
 use tokio::time::Instant;
+
+use super::kubernetes::{Endpoints, Pod};
 
 /// An agent that has only lost its lease writes everything at once.
 pub(super) const SETTLE: Duration = Duration::from_secs(1);
@@ -63,8 +66,8 @@ impl Word {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Kubernetes has the node.
-    lives: bool,
+    /// Since when Kubernetes has the node, as far as is known.
+    lives: Option<Instant>,
     word: Option<Word>,
     /// The addresses that its key names.
     hosts: Vec<IpAddr>,
@@ -75,7 +78,7 @@ struct Told {
 impl Told {
     /// Kubernetes has the node, but its agent says nothing any more.
     fn is_silent(&self) -> bool {
-        self.lives && self.word.as_ref().is_some_and(|word| word.state != State::Agent)
+        self.lives.is_some() && self.word.as_ref().is_some_and(|word| word.state != State::Agent)
     }
 }
 
@@ -90,6 +93,8 @@ struct Address {
 pub(super) struct Decision {
     /// What to write, in this order.
     pub(super) swaps: Vec<Swap>,
+    /// Nobody has said anything of the node: to be learned from Kubernetes.
+    pub(super) unheard: bool,
     /// When to decide again, if nothing happens before.
     pub(super) again: Option<Instant>,
 }
@@ -110,8 +115,8 @@ pub(super) struct StandIns {
     addresses: BTreeMap<Arc<str>, Address>,
     /// The addresses of a host's endpoints, by the ends of their keys.
     of_host: HashMap<IpAddr, BTreeSet<Arc<str>>>,
-    /// How many endpoints have an address; nothing before all of them are known.
-    endpoints: Option<HashMap<IpAddr, u32>>,
+    /// Nothing before all of them are known.
+    endpoints: Option<Endpoints>,
 }
 
 impl StandIns {
@@ -127,9 +132,9 @@ impl StandIns {
     }
 
     /// Whether Kubernetes has a node.
-    pub(super) fn lives(&mut self, name: &str, lives: bool) {
+    pub(super) fn lives(&mut self, name: &str, lives: bool, now: Instant) {
         let told = self.nodes.entry(name.into()).or_default();
-        told.lives = lives;
+        told.lives = lives.then_some(told.lives.unwrap_or(now));
         if !lives && told.word.is_none() {
             self.nodes.remove(name);
         }
@@ -137,11 +142,22 @@ impl StandIns {
 
     /// A node's key is there.
     pub(super) fn node(&mut self, name: &str, kv: &KeyValue, now: Instant) {
-        let hosts = match decode::<Node>(name, &kv.value) {
+        self.say(name, Word::of(kv), now);
+    }
+
+    /// Kubernetes says this of a node of which nobody else does.
+    pub(super) fn learned(&mut self, name: &str, value: Vec<u8>, now: Instant) {
+        if self.nodes.get(name).is_some_and(|told| told.lives.is_some() && told.word.is_none()) {
+            self.say(name, Word { value: value.into(), state: State::Gone(now) }, now);
+        }
+    }
+
+    fn say(&mut self, name: &str, word: Word, now: Instant) {
+        let hosts = match decode::<Node>(name, &word.value) {
             Ok(node) => node.addresses.iter().filter_map(|one| one.ip.parse().ok()).collect(),
             Err(_) => Vec::new(),
         };
-        let (name, word): (Arc<str>, _) = (name.into(), Word::of(kv));
+        let name: Arc<str> = name.into();
         let told = self.nodes.entry(Arc::clone(&name)).or_default();
         let spoke = told.word.as_ref().is_some_and(|word| word.state == State::Agent);
         match word.state {
@@ -196,27 +212,20 @@ impl StandIns {
     }
 
     /// All endpoints are known from now on, or, for nothing, none are.
-    pub(super) fn endpoints(&mut self, all: Option<HashMap<IpAddr, u32>>) {
+    pub(super) fn endpoints(&mut self, all: Option<Endpoints>) {
         self.endpoints = all;
     }
 
-    /// An endpoint has other addresses; whose nodes are to be looked at.
-    pub(super) fn endpoint(&mut self, old: &[IpAddr], new: &[IpAddr]) -> BTreeSet<Arc<str>> {
+    /// An endpoint has changed; whose nodes are to be looked at.
+    pub(super) fn endpoint(&mut self, old: &[Pod], new: &[Pod]) -> BTreeSet<Arc<str>> {
         let Some(all) = &mut self.endpoints else { return BTreeSet::new() };
-        for address in new {
-            *all.entry(*address).or_default() += 1;
-        }
-        for address in old {
-            if let Some(count) = all.get_mut(address) {
-                *count -= 1;
-                if *count == 0 {
-                    all.remove(address);
-                }
-            }
-        }
-        let ends = old.iter().chain(new).map(ToString::to_string);
-        let told = ends.filter_map(|end| self.addresses.get(end.as_str()));
-        told.filter_map(|address| self.hosts.get(&address.host).cloned()).collect()
+        all.remove(old);
+        all.add(new);
+        let both = || old.iter().chain(new);
+        let said = both().filter_map(|pod| Some(pod.said.as_ref()?.0));
+        let ends = both().map(|pod| pod.address.to_string());
+        let told = ends.filter_map(|end| Some(self.addresses.get(end.as_str())?.host));
+        said.chain(told).filter_map(|host| self.hosts.get(&host).cloned()).collect()
     }
 
     /// The nodes whose agents are silent.
@@ -239,8 +248,16 @@ impl StandIns {
             return decision;
         }
         let Some(told) = self.nodes.get(name) else { return decision };
-        let Some(word) = &told.word else { return decision };
-        let (key, lives, state) = (keys::node(&self.cluster, name), told.lives, word.state);
+        let Some(word) = &told.word else {
+            // It may be on its way.
+            match told.lives.map(|since| since + RETURN) {
+                Some(late) if late > now => decision.again = Some(late),
+                late => decision.unheard = late.is_some(),
+            }
+            return decision;
+        };
+        let lives = told.lives.is_some();
+        let (key, state) = (keys::node(&self.cluster, name), word.state);
         let all_said = told.spoke.unwrap_or(now) + RETURN;
         if let State::Gone(since) = state
             && lives
@@ -273,6 +290,9 @@ impl StandIns {
                 (Fate::Back(_), _) => decision.swaps.extend(address.word.swap(at(), false)),
             }
         }
+        if lives && !speaks {
+            decision.swaps.extend(self.unsaid(told));
+        }
         if !lives {
             // The last: by it the others are known.
             decision.swaps.extend(word.swap(key, false));
@@ -284,6 +304,22 @@ impl StandIns {
             self.forget_node(name);
         }
         decision
+    }
+
+    /// What a node's agent would say of endpoints of which nobody has said anything.
+    fn unsaid(&self, told: &Told) -> Vec<Swap> {
+        let of_hosts = |all: &'_ Endpoints| -> Vec<Swap> {
+            let said = told.hosts.iter().flat_map(|host| all.of_host(*host));
+            let unsaid =
+                said.filter(|(ip, _)| !self.addresses.contains_key(ip.to_string().as_str()));
+            let swap = |(ip, value): (&IpAddr, &[u8])| Swap {
+                key: keys::ip((*ip).into()),
+                since: 0,
+                value: Some(value.to_vec()),
+            };
+            unsaid.map(swap).collect()
+        };
+        self.endpoints.as_ref().map(of_hosts).unwrap_or_default()
     }
 
     /// Stand-ins of which nobody knows any more whose they were.
@@ -300,7 +336,7 @@ impl StandIns {
 
     /// A cluster without any node has lost them, or not made them yet: nothing follows from it.
     fn any_lives(&self) -> bool {
-        self.nodes.values().any(|told| told.lives)
+        self.nodes.values().any(|told| told.lives.is_some())
     }
 
     /// Whether no endpoint has this address of a pod. Where there are none at all, agents make none.
@@ -308,7 +344,7 @@ impl StandIns {
         let Some(all) = self.endpoints.as_ref().filter(|all| !all.is_empty()) else { return false };
         let Ok(ip) = end.parse::<IpAddr>() else { return false };
         let pair = decode::<IpIdentityPair>(end, &address.word.value);
-        !all.contains_key(&ip) && pair.is_ok_and(|pair| !pair.pod.is_empty())
+        !all.has(ip) && pair.is_ok_and(|pair| !pair.pod.is_empty())
     }
 
     /// Forgets an address; its host, if it was known.
@@ -346,3 +382,7 @@ enum Fate {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "world_tests.rs"]
+mod world_tests;

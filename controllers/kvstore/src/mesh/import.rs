@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cilia_crds::NumericIdentity;
+use cilia_crds::labels::SOURCE_K8S;
+use cilia_crds::{Labels, NumericIdentity};
 use cilia_identity::Space;
 use ipnet::IpNet;
 use tokio::time::Instant;
@@ -20,6 +21,9 @@ use crate::messages::KeyValue;
 use crate::value::{Expected, IpIdentityPair, decode, parse_labels};
 use crate::watch::Event;
 use crate::{Error, keys, value};
+
+/// By which label a pod says which cluster is its own.
+const CLUSTER: &str = "io.cilium.k8s.policy.cluster";
 
 /// What a prefix holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,10 +193,23 @@ impl Import {
                 }
                 let text = String::from_utf8_lossy(&kv.value);
                 let labels = parse_labels(&text).ok_or_else(|| bad("labels are not canonical"))?;
+                of_cluster(&labels, &expected.cluster).map_err(|reason| bad(&reason))?;
                 (Told::Identity(number), Change::Identity(number, Arc::new(labels)))
             }
         }))
     }
+}
+
+/// Errors for labels that are not a pod's of this cluster: one cluster must not speak for another.
+fn of_cluster(labels: &Labels, cluster: &str) -> Result<(), String> {
+    let mut said = labels.iter().filter(|(name, _)| name.key == CLUSTER).peekable();
+    if said.peek().is_none() {
+        return Err(format!("label {CLUSTER} is missing"));
+    }
+    let other = said.find(|(name, value)| name.source != SOURCE_K8S || *value != cluster);
+    other.map_or(Ok(()), |(name, value)| {
+        Err(format!("label {}:{CLUSTER} is {value:?}, not k8s' {cluster:?}", name.source))
+    })
 }
 
 #[cfg(test)]
@@ -268,6 +285,24 @@ mod tests {
         import.take(Event::Listed, later);
         assert_eq!(import.drain().len(), 2);
         assert_eq!(import.next(), None);
+    }
+
+    #[test]
+    fn identities_are_of_their_own_cluster() {
+        let space = Space::new(2, 255).unwrap();
+        let mut import = Import::new(Kind::Identities, space, GRACE);
+        import.begin("p/".into(), Expected { cluster: "west".into(), id: 2 }, space);
+        for (labels, want) in [
+            ("k8s:app=web;k8s:io.cilium.k8s.policy.cluster=west;", 1),
+            ("k8s:app=web;k8s:io.cilium.k8s.policy.cluster=east;", 0),
+            ("k8s:app=web;any:io.cilium.k8s.policy.cluster=west;", 0),
+            ("any:io.cilium.k8s.policy.cluster=west;k8s:io.cilium.k8s.policy.cluster=west;", 0),
+            ("k8s:app=web;", 0),
+        ] {
+            let (key, value) = (b"p/131072".to_vec(), labels.as_bytes().to_vec());
+            let event = Event::Put(KeyValue { key, value, ..KeyValue::default() });
+            assert_eq!(import.take(event, Instant::now()).len(), want, "{labels}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 const ID: u32 = 2;
+const OF_WEST: &str = "k8s:app=web;k8s:io.cilium.k8s.policy.cluster=west;";
 
 /// What is known of the other cluster, as text.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,8 +91,11 @@ async fn write(client: &Client) {
     put(keys::ip("10.2.0.1/32".parse().unwrap()), encode(&pair("10.2.0.1", ID << 16))).await;
     // An identity of a third cluster: refused.
     put(keys::ip("10.2.0.2/32".parse().unwrap()), encode(&pair("10.2.0.2", 3 << 16))).await;
-    put(keys::identity_id(ID << 16), b"k8s:app=web;".to_vec()).await;
+    put(keys::identity_id(ID << 16), OF_WEST.into()).await;
     put(keys::identity_id(300), b"k8s:app=own;".to_vec()).await;
+    // Labels of another cluster: refused.
+    let of_east = OF_WEST.replace("west", "east");
+    put(keys::identity_id((ID << 16) + 1), of_east.into_bytes()).await;
     let service = ClusterService {
         cluster: "west".into(),
         namespace: "default".into(),
@@ -153,7 +157,7 @@ async fn a_cluster_is_read_followed_and_drained() {
     const ALL: &[(&str, &str)] = &[
         ("node n1", "local"),
         ("ip 10.2.0.1/32", "131072"),
-        ("identity 131072", "k8s:app=web;"),
+        ("identity 131072", OF_WEST),
         ("service default/web", "10.2.0.1"),
     ];
     let etcd = Etcd::start().await;

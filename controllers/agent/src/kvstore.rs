@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::endpoint::Endpoints;
 use crate::identity::{Backend, Identities};
 use crate::ipcache::{Fed, protocol};
-use crate::node::{LocalNode, Nodes};
+use crate::node::{LocalNode, Nodes, boot_id};
 use claims::Claims;
 
 /// How often own addresses are compared with what is there.
@@ -216,13 +216,14 @@ impl Kvstore {
         let mut sweep = tokio::time::interval(GRACE);
         sweep.tick().await;
         let mut told: BTreeSet<String> = BTreeSet::new();
+        let boot_id = boot_id();
         loop {
             endpoint.mark_unchanged();
             node.mark_unchanged();
             if let Some(local) = nodes.local() {
                 let own = nodes.list().into_iter().find(|node| node.name == local.name);
                 let Settings { cluster, cluster_id, .. } = &self.settings;
-                let value = publish::node(&local, own.as_deref(), cluster, *cluster_id);
+                let value = publish::node(&local, own.as_deref(), (cluster, *cluster_id), &boot_id);
                 self.nodes
                     .set(keys::node(cluster, &local.name), cilia_kvstore::value::encode(&value));
                 let list = endpoints.list();

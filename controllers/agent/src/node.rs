@@ -22,6 +22,7 @@ use tokio::sync::watch;
 pub use config::{Config, IpamMode};
 pub use error::Error;
 pub use keeper::Keeper;
+pub(crate) use keeper::boot_id;
 pub use plumbing::Plumbing;
 
 const INTERNAL_IP: &str = "InternalIP";

@@ -13,8 +13,8 @@ use crate::node::{LocalNode, NodeInfo};
 pub(super) fn node(
     local: &LocalNode,
     own: Option<&NodeInfo>,
-    cluster: &str,
-    cluster_id: u32,
+    (cluster, cluster_id): (&str, u32),
+    boot_id: &str,
 ) -> Node {
     let address = |kind: &str, ip: IpAddr| Address { kind: kind.into(), ip: ip.to_string() };
     let internal: Vec<IpAddr> = local.addresses().collect();
@@ -32,6 +32,7 @@ pub(super) fn node(
         source: "local".into(),
         labels: Some(local.labels.clone()),
         node_identity: NumericIdentity::HOST.0,
+        boot_id: boot_id.into(),
         ..Node::default()
     };
     node.set_ranges(&local.pod_cidrs);

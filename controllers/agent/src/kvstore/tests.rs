@@ -111,6 +111,7 @@ async fn nodes_and_addresses_are_told_and_read() {
     let said = eventually(|| value(&client, &node)).await;
     let said: Node = decode(&node, &said).unwrap();
     assert_eq!((said.name.as_str(), said.cluster_id), ("n1", 1));
+    assert_eq!(said.boot_id, crate::node::boot_id());
     let addresses: Vec<(&str, &str)> =
         said.addresses.iter().map(|one| (one.kind.as_str(), one.ip.as_str())).collect();
     assert_eq!(addresses, [("InternalIP", "172.18.0.1"), ("CiliumInternalIP", "10.0.1.1")]);

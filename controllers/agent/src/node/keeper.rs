@@ -38,6 +38,11 @@ pub struct Keeper {
     lanes: Lanes<()>,
 }
 
+/// What tells this node's reboots apart; empty if the kernel does not say.
+pub(crate) fn boot_id() -> String {
+    std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+}
+
 #[derive(Debug, Default)]
 struct Seen {
     facts: Option<Facts>,
@@ -66,7 +71,7 @@ impl Keeper {
             ..Retry::default()
         };
         let lanes = Lanes::new(vec![Lane::new("ciliumnode")], retry, None, workqueues);
-        let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
+        let boot_id = boot_id();
         Self { config, client, nodes, ipam, readiness, boot_id, seen: Mutex::default(), lanes }
     }
 

@@ -22,6 +22,7 @@ mod options;
 mod policy;
 mod query;
 mod refusal;
+mod replacement;
 mod service;
 mod settings;
 mod status;

@@ -123,18 +123,31 @@ pub(super) async fn addresses(
     if entries.is_empty() {
         return not_found("no such address is known".into());
     }
+    let local = parts.endpoints.list().into_iter();
+    let pods: BTreeMap<u16, (String, String)> = local
+        .map(|endpoint| (endpoint.id, (endpoint.namespace.clone(), endpoint.pod.clone())))
+        .collect();
     let show = |((address, length), value, origin): &(
         crate::ipcache::Prefix,
         cilia_loader::RemoteEndpoint,
         _,
     )| {
         let origin: &crate::ipcache::Origin = origin;
+        // Of others' pods the addresses are known, and not their names.
+        let pod = match origin {
+            crate::ipcache::Origin::Local(id) => pods.get(id),
+            _ => None,
+        };
         without_nulls(json!({
             "cidr": format!("{address}/{length}"),
             "identity": value.identity,
             "hostIP": value.tunnel.map(|node| node.to_string()),
             "encryptKey": value.key,
-            "metadata": {"source": origin.name()},
+            "metadata": {
+                "source": origin.name(),
+                "namespace": pod.map(|(namespace, _)| namespace),
+                "name": pod.map(|(_, name)| name),
+            },
         }))
     };
     Json(entries.iter().map(show).collect::<Vec<Value>>()).into_response()

@@ -63,12 +63,16 @@ pub(super) async fn list(State(parts): State<Arc<Parts>>) -> Response {
         let show = |(name, owned): (String, bool)| {
             let read = if owned { bpf::read(&datapath, &name) } else { None };
             let (entries, errors) = match read {
-                Some(Ok(entries)) => (entries.len(), 0),
-                Some(Err(_)) => (0, 1),
-                None => (0, 0),
+                Some(Ok(entries)) => (entries, 0),
+                Some(Err(_)) => (Vec::new(), 1),
+                None => (Vec::new(), 0),
             };
-            json!({"name": name, "path": path(&name), "num-entries": entries, "num-errors": errors,
-                "cache-enabled": owned})
+            let mut shown = json!({"name": name, "path": path(&name), "num-entries": entries.len(),
+                "num-errors": errors, "cache-enabled": owned});
+            if owned {
+                shown["cache"] = cache(&name, &entries);
+            }
+            shown
         };
         let mut all: Vec<(String, bool)> = fixed.chain(policies).collect();
         all.sort();
@@ -84,16 +88,21 @@ pub(super) async fn list(State(parts): State<Arc<Parts>>) -> Response {
 pub(super) async fn get(State(parts): State<Arc<Parts>>, Path(name): Path<String>) -> Response {
     match entries(&parts.datapath, &name).await {
         Ok(entries) => {
-            let cache = |entry: &Value| {
-                let (key, value) = texts(&name, entry);
-                json!({"key": key, "value": value, "desired-action": "sync", "last-error": ""})
-            };
-            let cache: Vec<Value> = entries.iter().map(cache).collect();
+            let cache = cache(&name, &entries);
             Json(json!({"name": name, "path": path(&name), "entries": entries, "cache": cache}))
                 .into_response()
         }
         Err(answer) => answer,
     }
+}
+
+/// Entries as Cilium's API has them: keys and values as texts, and whether they are as they should be.
+fn cache(name: &str, entries: &[Value]) -> Value {
+    let shown = entries.iter().map(|entry| {
+        let (key, value) = texts(name, entry);
+        json!({"key": key, "value": value, "desired-action": "sync", "last-error": ""})
+    });
+    shown.collect::<Vec<_>>().into()
 }
 
 /// Forgets what a map of connections holds, or what it holds of an address. Other maps have owners, who would put

@@ -1,6 +1,7 @@
 //! `cilia kvstore`: reads and writes etcd's keys, for those who have to look.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ enum Command {
 
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// All that is Cilium's.
+const ROOT: &str = "cilium/";
 
 type Pairs = Vec<(String, String)>;
 
@@ -121,6 +124,12 @@ pub(crate) async fn agents_options(agent: &Agent) -> anyhow::Result<BTreeMap<Str
     if options.is_empty() {
         bail!("the agent uses no kvstore (kvstore-opt is not set)");
     }
+    if let Some(file) = options.get("etcd.config").filter(|file| !Path::new(file).exists()) {
+        bail!(
+            "the agent's etcd.config, {file}, is not here: run this in its pod, with kubectl exec, or \
+             with --node NODE"
+        );
+    }
     Ok(options)
 }
 
@@ -131,8 +140,14 @@ async fn perform(
 ) -> anyhow::Result<()> {
     match command {
         Command::Get { recursive: true, key } => {
-            let prefix = key.as_deref().unwrap_or_default();
-            let (pairs, _) = client.list(prefix).await.context("Unable to list keys")?;
+            let found = match (key, client.list(key.as_deref().unwrap_or_default()).await) {
+                // Its user may see what is Cilium's, and nothing else.
+                (None, Err(error)) if error.to_string().contains("permission denied") => {
+                    client.list(ROOT).await
+                }
+                (_, outcome) => outcome,
+            };
+            let (pairs, _) = found.context("Unable to list keys")?;
             if let Some(format) = format {
                 return format.print(&listed(&pairs));
             }

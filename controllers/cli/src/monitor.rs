@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Only from or to these endpoints
     #[arg(long, value_name = "ENDPOINT", value_delimiter = ',')]
     related_to: Vec<u16>,
-    /// Only from or to these pods
+    /// Only from or to these pods of the node
     #[arg(long, value_name = "[NAMESPACE/]POD", value_delimiter = ',')]
     pod: Vec<String>,
     /// Only from or to these identities

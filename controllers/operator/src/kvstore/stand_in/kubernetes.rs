@@ -67,6 +67,7 @@ pub(super) fn node(node: &CiliumNode, cluster: &str, cluster_id: u32) -> value::
         let families = families.clone().unwrap_or_default();
         (families.ipv4.unwrap_or_default(), families.ipv6.unwrap_or_default())
     };
+    let some = |map: &BTreeMap<String, String>| Some(map.clone()).filter(|map| !map.is_empty());
     let (health, ingress) = (families(&spec.health), families(&spec.ingress));
     let key = spec.encryption.and_then(|encryption| encryption.key).unwrap_or_default();
     let mut said = value::Node {
@@ -80,7 +81,8 @@ pub(super) fn node(node: &CiliumNode, cluster: &str, cluster_id: u32) -> value::
         cluster_id,
         source: "custom-resource".to_owned(),
         encryption_key: u8::try_from(key).unwrap_or_default(),
-        labels: Some(node.labels().clone()),
+        labels: some(node.labels()),
+        annotations: some(node.annotations()),
         node_identity: spec.nodeidentity.and_then(|id| u32::try_from(id).ok()).unwrap_or_default(),
         wireguard_pub_key: node.annotations().get(WIREGUARD_KEY).cloned().unwrap_or_default(),
         boot_id: spec.bootid.clone().unwrap_or_default(),
@@ -187,7 +189,7 @@ mod tests {
             },
         }));
         let said = encode(&node(&object.expect("a node"), "east", 1));
-        let want = r#"{"Name":"n1","Cluster":"east","IPAddresses":[{"Type":"InternalIP","IP":"172.18.0.1"}],"IPv4AllocCIDR":{"IP":"10.0.1.0","Mask":"////AA=="},"IPv4SecondaryAllocCIDRs":[{"IP":"10.1.0.0","Mask":"////AA=="}],"IPv6AllocCIDR":null,"IPv6SecondaryAllocCIDRs":null,"IPv4HealthIP":"10.0.1.9","IPv6HealthIP":"","IPv4IngressIP":"","IPv6IngressIP":"","ClusterID":1,"Source":"custom-resource","EncryptionKey":0,"Labels":{"a":"b"},"Annotations":null,"NodeIdentity":7,"WireguardPubKey":"key","BootID":"boot"}"#;
+        let want = r#"{"Name":"n1","Cluster":"east","IPAddresses":[{"Type":"InternalIP","IP":"172.18.0.1"}],"IPv4AllocCIDR":{"IP":"10.0.1.0","Mask":"////AA=="},"IPv4SecondaryAllocCIDRs":[{"IP":"10.1.0.0","Mask":"////AA=="}],"IPv6AllocCIDR":null,"IPv6SecondaryAllocCIDRs":null,"IPv4HealthIP":"10.0.1.9","IPv6HealthIP":"","IPv4IngressIP":"","IPv6IngressIP":"","ClusterID":1,"Source":"custom-resource","EncryptionKey":0,"Labels":{"a":"b"},"Annotations":{"network.cilium.io/wg-pub-key":"key"},"NodeIdentity":7,"WireguardPubKey":"key","BootID":"boot"}"#;
         assert_eq!(String::from_utf8_lossy(&said), want);
     }
 }

@@ -5,6 +5,7 @@
 
 mod agents;
 mod dump;
+mod labels;
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::process::Command;
 
 pub(crate) use agents::{a_node_has_settings_of_its_own, events_go_on_when_an_agent_ends};
 pub(crate) use dump::a_dump_holds_no_secrets;
+pub(crate) use labels::an_endpoint_has_labels_of_its_own;
 
 use crate::asked_for;
 

@@ -68,6 +68,7 @@ async fn main() -> ExitCode {
         command_line::a_dump_holds_no_secrets,
         command_line::a_node_has_settings_of_its_own,
         command_line::events_go_on_when_an_agent_ends,
+        command_line::an_endpoint_has_labels_of_its_own,
         agent_restart::a_killed_agent_loses_no_packet,
         agent_restart::a_restart_at_rest_writes_nothing,
         reboot::a_node_comes_back_as_it_was,

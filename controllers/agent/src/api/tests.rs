@@ -1,5 +1,7 @@
 //! The API as its clients meet it: over its socket, with the kernel's maps behind it.
 
+mod shapes;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;

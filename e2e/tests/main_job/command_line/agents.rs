@@ -41,6 +41,8 @@ pub(crate) async fn a_node_has_settings_of_its_own(stage: &Stage) -> Result<()> 
         told.push(agent::run(stage, name, &words).await?.trim().to_owned());
     }
     ensure!(told == ["5s", "7s"], "{told:?}");
+    let sources = agent::run(stage, "n2", &["config", "get", "config-sources"]).await?;
+    ensure!(sources.contains(r#""name":"large""#), "{sources}");
     stage.delete("ciliumnodeconfig", chart::NAMESPACE, "large").await?;
     renew_agent(stage, "n2").await?;
     let words = ["config", "get", "monitor-aggregation-interval"];

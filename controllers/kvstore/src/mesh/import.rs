@@ -6,7 +6,7 @@
 //! What goes of nodes and addresses is waited for: where an agent is silent for so long that its keys go with its
 //! lease, its cluster's operator puts them back. What comes takes effect at once, and so does the end of a cluster.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(super) struct Import {
     grace: Duration,
     /// What has gone, and until when it may come back.
     going: BTreeMap<String, Instant>,
+    /// The same in order.
+    ends: BTreeSet<(Instant, String)>,
 }
 
 /// Enough of what was told to take it back.
@@ -79,8 +81,9 @@ impl Import {
             // Nobody puts these back: operators write them, and one that is away has a successor by then.
             Kind::Identities | Kind::Services => Duration::ZERO,
         };
-        let (told, going) = (HashMap::new(), BTreeMap::new());
-        Self { kind, prefix: String::new(), expected, space, told, grace, going }
+        let (going, ends) = (BTreeMap::new(), BTreeSet::new());
+        let (prefix, told) = (String::new(), HashMap::new());
+        Self { kind, prefix, expected, space, told, grace, going, ends }
     }
 
     /// It will be told anew, from this place, by this cluster.
@@ -90,6 +93,7 @@ impl Import {
             *stale = true;
         }
         self.going.clear();
+        self.ends.clear();
     }
 
     pub(super) fn len(&self) -> usize {
@@ -113,21 +117,29 @@ impl Import {
             return gone.iter().filter_map(|name| self.end(name)).collect();
         }
         for name in gone {
-            self.going.entry(name).or_insert(now + self.grace);
+            let end = *self.going.entry(name.clone()).or_insert(now + self.grace);
+            self.ends.insert((end, name));
         }
         Vec::new()
     }
 
     /// When the next one of what has gone is waited for no more.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.going.values().min().copied()
+        self.ends.first().map(|(end, _)| *end)
     }
 
     /// What has gone for good by now.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Change> {
-        let due = self.going.extract_if(.., |_, end| *end <= now);
-        let due: Vec<String> = due.map(|(name, _)| name).collect();
-        due.iter().filter_map(|name| self.end(name)).collect()
+        let mut gone = Vec::new();
+        while let Some((end, name)) = self.ends.pop_first() {
+            if end > now {
+                self.ends.insert((end, name));
+                break;
+            }
+            self.going.remove(&name);
+            gone.extend(self.end(&name));
+        }
+        gone
     }
 
     fn end(&mut self, name: &str) -> Option<Change> {
@@ -137,13 +149,16 @@ impl Import {
     /// Takes everything back.
     pub(super) fn drain(&mut self) -> Vec<Change> {
         self.going.clear();
+        self.ends.clear();
         self.told.drain().map(|(name, (told, _))| told.gone(&name)).collect()
     }
 
     fn put(&mut self, kv: &KeyValue) -> Option<Change> {
         let key = String::from_utf8_lossy(&kv.key);
         let name = key.strip_prefix(&self.prefix)?;
-        self.going.remove(name);
+        if let Some(end) = self.going.remove(name) {
+            self.ends.remove(&(end, name.to_owned()));
+        }
         match self.read(name, kv) {
             Ok(None) => None,
             Ok(Some((told, change))) => {

@@ -192,7 +192,6 @@ impl World {
                 }
                 self.table.found(key, self.store.get(key).cloned());
             }
-            Step::Put(value) => write(self, value),
             Step::Replace(_, at)
                 if self.store.get(key).is_none_or(|there| there.revision != at) =>
             {
@@ -201,7 +200,7 @@ impl World {
                     None => self.table.found(key, None),
                 }
             }
-            Step::Replace(value, _) => write(self, value),
+            Step::Put(value) | Step::Replace(value, _) => write(self, value),
             Step::Return(value) => match self.store.get(key).cloned() {
                 Some(there) => self.table.taken(key, there.clone(), there.lease == lease, 0),
                 None => write(self, value),

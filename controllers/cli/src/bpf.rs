@@ -65,7 +65,7 @@ pub(crate) enum Ipcache {
         /// An address
         address: String,
     },
-    /// The entries that cover an address, or are in a prefix
+    /// The entry of just this prefix
     Match {
         /// An address or a prefix
         prefix: String,
@@ -102,14 +102,25 @@ pub(crate) async fn run(
         Command::Metrics(List::List) => {
             let entries = map(agent, "cilium_metrics").await?;
             if let Some(format) = format {
-                return format.print(&Value::Array(entries));
+                return format.print(&counted(entries));
             }
             metrics(&entries).print();
             return Ok(());
         }
         Command::Ipcache(command) => {
             let entries = map(agent, "cilium_ipcache_v2").await?;
-            (["IP PREFIX/ADDRESS", "IDENTITY"], ipcache(&chosen(command, entries)?))
+            let rows = ipcache(&chosen(command, entries)?);
+            match (command, rows.first()) {
+                (Ipcache::Get { address }, Some((_, value))) if format.is_none() => {
+                    println!("{address} maps to identity {}", value.join(","));
+                    return Ok(());
+                }
+                (Ipcache::Match { .. }, Some((prefix, value))) if format.is_none() => {
+                    println!("key {prefix} has value {:?}", value.join(","));
+                    return Ok(());
+                }
+                _ => (["IP PREFIX/ADDRESS", "IDENTITY"], rows),
+            }
         }
         Command::Endpoint(List::List) => {
             (["IP ADDRESS", "LOCAL ENDPOINT INFO"], endpoint(&map(agent, "cilium_lxc").await?))
@@ -168,16 +179,15 @@ fn chosen(command: &Ipcache, entries: Vec<Value>) -> anyhow::Result<Vec<Value>> 
         .into_iter()
         .filter_map(|entry| {
             let has = net(&text(&entry["cidr"]))?;
-            let fits = has.contains(&asked) || (!one && asked.contains(&has));
+            let fits = if one { has.contains(&asked) } else { has == asked.trunc() };
             fits.then(|| (has.prefix_len(), entry))
         })
         .collect();
     found.sort_by_key(|(length, _)| *length);
-    if one {
-        found.drain(..found.len().saturating_sub(1));
-    }
+    found.drain(..found.len().saturating_sub(1));
     if found.is_empty() {
-        bail!("the ipcache has no entry for {wanted}");
+        let none = if one { "map to any identity" } else { "match to any ipcache entry" };
+        bail!("{wanted} does not {none}");
     }
     Ok(found.into_iter().map(|(_, entry)| entry).collect())
 }
@@ -224,7 +234,8 @@ fn endpoint(entries: &[Value]) -> Rows {
                 0,
             )
         };
-        (text(&entry["ip"]), vec![info.trim_end().to_owned()])
+        // The cluster's id stands behind the address; all of these are here.
+        (format!("{}:0", text(&entry["ip"])), vec![info])
     };
     entries.iter().map(row).collect()
 }
@@ -250,11 +261,32 @@ fn metrics(entries: &[Value]) -> Table {
     table.row(members.map(str::to_uppercase));
     let mut rows: Vec<[String; 6]> =
         entries.iter().map(|entry| members.map(|member| text(&entry[member]))).collect();
+    for [.., file] in &mut rows {
+        named_file(file);
+    }
     rows.sort();
     for row in rows {
         table.row(row);
     }
     table
+}
+
+/// Counters as Cilium's tool has them in JSON: the direction in small letters.
+fn counted(mut entries: Vec<Value>) -> Value {
+    for entry in &mut entries {
+        entry["direction"] = text(&entry["direction"]).to_lowercase().into();
+        let mut file = text(&entry["file"]);
+        named_file(&mut file);
+        entry["file"] = file.into();
+    }
+    Value::Array(entries)
+}
+
+/// A program's file that has no number.
+fn named_file(file: &mut String) {
+    if file.is_empty() {
+        file.push_str("unknown(0)");
+    }
 }
 
 fn ends(address: &Value, port: &Value) -> String {
@@ -304,8 +336,9 @@ mod tests {
         assert_eq!(rows[1].1, ["identity=1 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>"]);
         assert_eq!(tunnels(&entries), [("192.168.0.2".to_owned(), vec!["10.0.1.7/32".to_owned()])]);
         let pod = json!({"ip": "10.0.0.2", "id": 7, "identity": 4711, "ifindex": 12, "mac": "0A:00:00:00:00:01", "nodemac": "0A:00:00:00:00:02"});
-        let want = "id=7     sec_id=4711  flags=0x0000 ifindex=12  mac=0A:00:00:00:00:01 nodemac=0A:00:00:00:00:02 parent_ifindex=0";
-        assert_eq!(endpoint(&[pod, json!({"ip": "10.0.0.1", "host": true})])[0].1, [want]);
+        let want = "id=7     sec_id=4711  flags=0x0000 ifindex=12  mac=0A:00:00:00:00:01 nodemac=0A:00:00:00:00:02 parent_ifindex=0  ";
+        let rows = endpoint(&[pod, json!({"ip": "10.0.0.1", "host": true})]);
+        assert_eq!(rows[0], ("10.0.0.2:0".to_owned(), vec![want.to_owned()]));
         let datagram = json!({"source": "10.0.0.2", "destination": "10.0.1.7", "id": 9, "proto": 17, "source_port": 4711, "destination_port": 53});
         let want = ("10.0.0.2 -> 10.0.1.7 UDP id=9".to_owned(), vec!["4711 -> 53".to_owned()]);
         assert_eq!(fragments(&[datagram]), [want]);
@@ -323,8 +356,10 @@ mod tests {
         assert_eq!(get("10.0.1.8"), Some(vec![json!("10.0.0.0/8")]));
         assert_eq!(get("fe80::1"), None);
         assert_eq!(get("web"), None);
-        let around = cidrs(&Ipcache::Match { prefix: "10.0.0.0/16".into() }).expect("entries");
-        assert_eq!(around, ["0.0.0.0/0", "10.0.0.0/8", "10.0.1.7/32"]);
+        let exact = |prefix: &str| cidrs(&Ipcache::Match { prefix: prefix.into() });
+        assert_eq!(exact("10.0.0.0/8"), Some(vec![json!("10.0.0.0/8")]));
+        assert_eq!(exact("10.0.1.7"), Some(vec![json!("10.0.1.7/32")]));
+        assert_eq!(exact("10.0.0.0/16"), None);
     }
 
     #[test]
@@ -332,9 +367,9 @@ mod tests {
         let entry = |reason: &str, direction: &str| json!({"reason": reason, "direction": direction, "packets": 1, "bytes": 60, "line": 0, "file": ""});
         let want = "\
 REASON          DIRECTION   PACKETS   BYTES   LINE   FILE
-Policy denied   INGRESS     1         60      0
-Success         EGRESS      1         60      0
-Success         INGRESS     1         60      0
+Policy denied   INGRESS     1         60      0      unknown(0)
+Success         EGRESS      1         60      0      unknown(0)
+Success         INGRESS     1         60      0      unknown(0)
 ";
         let entries = [
             entry("Success", "INGRESS"),

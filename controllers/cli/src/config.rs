@@ -13,7 +13,7 @@ use crate::output::{Format, text};
 pub(crate) struct Arguments {
     /// OPTION=VALUE..., or get NAME, or a part of a name
     words: Vec<String>,
-    /// Settings that have no value too
+    /// Those that can't be changed while the agent runs too
     #[arg(short, long)]
     all: bool,
     /// Only those that can't be changed while the agent runs
@@ -104,17 +104,19 @@ fn read_write(answer: &Value) -> Map<String, Value> {
     all
 }
 
-/// A setting by its name, in whichever case.
+/// A setting by its name, in whichever case, with or without hyphens: `EnablePolicy` is `enable-policy`.
 fn found(answer: &Value, name: &str) -> Option<Value> {
     let changeable = read_write(answer);
     let fixed = read_only(answer).as_object();
     let mut all = fixed.into_iter().flatten().chain(&changeable);
-    all.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
+    let bare = |name: &str| name.replace(['-', '.'], "").to_ascii_lowercase();
+    let wanted = bare(name);
+    all.find(|(known, _)| bare(known) == wanted).map(|(_, value)| value.clone())
 }
 
 fn for_programs(arguments: &Arguments, answer: &Value) -> Value {
     if !arguments.read_only && !arguments.all {
-        return answer.clone();
+        return answer["status"]["realized"]["options"].clone();
     }
     let mut shown = read_only(answer).clone();
     if arguments.all
@@ -126,23 +128,38 @@ fn for_programs(arguments: &Arguments, answer: &Value) -> Value {
     shown
 }
 
+/// What can be changed; all, or what can't, on request; of both what has `part` in its name.
 fn blocks(arguments: &Arguments, part: Option<&str>, answer: &Value) -> String {
-    let shown = |(name, value): &(&String, &Value)| match part {
-        Some(part) => name.contains(part),
-        None => arguments.all || !text(value).is_empty(),
+    let status = &answer["status"];
+    let lines = |settings: Vec<(String, String)>| {
+        let named = settings.iter().filter(|(name, _)| part.is_none_or(|part| name.contains(part)));
+        named.fold(String::new(), |all, (name, value)| all + &format!("{name:<34}: {value}\n"))
     };
-    let lines = |settings: &Map<String, Value>| {
-        let line = |all: String, (name, value): (&String, &Value)| {
-            all + &format!("{name:<34}: {}\n", text(value))
-        };
-        settings.iter().filter(shown).fold(String::new(), line)
+    let sorted = |settings: &Value| {
+        let settings = settings.as_object().into_iter().flatten();
+        let mut all: Vec<(String, String)> =
+            settings.map(|(name, value)| (name.clone(), text(value))).collect();
+        all.sort_unstable();
+        all
     };
-    let fixed = read_only(answer).as_object().map(lines).unwrap_or_default();
-    let fixed = format!("#### Read-only configurations ####\n{fixed}");
-    if arguments.read_only {
-        return fixed;
+    let mut blocks = String::new();
+    if arguments.read_only || arguments.all || part.is_some() {
+        let mut fixed = sorted(read_only(answer));
+        for name in ["k8s-configuration", "k8s-endpoint"] {
+            fixed.push((name.into(), text(&status[name])));
+        }
+        fixed.extend(sorted(&status["immutable"]));
+        blocks = format!("#### Read-only configurations ####\n{}", lines(fixed));
     }
-    format!("{fixed}##### Read-write configurations #####\n{}", lines(&read_write(answer)))
+    if !arguments.read_only {
+        let mut changeable = sorted(&status["realized"]["options"]);
+        if let Some(pages) = status["nodeMonitor"].get("npages") {
+            changeable.push(("MonitorNumPages".into(), text(pages)));
+        }
+        changeable.push((ENFORCEMENT.into(), text(&status["realized"]["policy-enforcement"])));
+        blocks += &format!("##### Read-write configurations #####\n{}", lines(changeable));
+    }
+    blocks
 }
 
 #[cfg(test)]
@@ -171,18 +188,18 @@ mod tests {
 
     #[test]
     fn settings_stand_in_two_blocks() {
-        let want = "\
+        let fixed = "\
 #### Read-only configurations ####
-routing-mode                      : tunnel
+cluster-name                      : \nrouting-mode                      : tunnel
+k8s-configuration                 : \nk8s-endpoint                      : \n";
+        let changeable = "\
 ##### Read-write configurations #####
 PolicyAuditMode                   : Disabled
 PolicyEnforcement                 : default
 ";
-        assert_eq!(blocks(&arguments(&[]), None, &answer()), want);
-        let all = blocks(&arguments(&["-a"]), None, &answer());
-        assert!(all.contains("cluster-name                      : \n"), "{all}");
-        let fixed = blocks(&arguments(&["-r"]), None, &answer());
-        assert!(!fixed.contains("Read-write"), "{fixed}");
+        assert_eq!(blocks(&arguments(&[]), None, &answer()), changeable);
+        assert_eq!(blocks(&arguments(&["-a"]), None, &answer()), format!("{fixed}{changeable}"));
+        assert_eq!(blocks(&arguments(&["-r"]), None, &answer()), fixed);
         let some = blocks(&arguments(&["mode"]), Some("mode"), &answer());
         assert!(some.contains("routing-mode") && !some.contains("PolicyEnf"), "{some}");
     }
@@ -191,6 +208,7 @@ PolicyEnforcement                 : default
     fn a_setting_is_found_in_whichever_case() {
         assert_eq!(found(&answer(), "routing-mode"), Some("tunnel".into()));
         assert_eq!(found(&answer(), "policyauditmode"), Some("Disabled".into()));
+        assert_eq!(found(&answer(), "RoutingMode"), Some("tunnel".into()));
         assert_eq!(found(&answer(), "routing"), None);
     }
 
@@ -203,7 +221,8 @@ PolicyEnforcement                 : default
             (&all["routing-mode"], &all["policy-enforcement"]),
             (&"tunnel".into(), &"default".into())
         );
-        assert_eq!(for_programs(&arguments(&[]), &answer()), answer());
+        let changeable = for_programs(&arguments(&[]), &answer());
+        assert_eq!(changeable, json!({"PolicyAuditMode": "Disabled"}));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod one;
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
+use clap::builder::NonEmptyStringValueParser;
 use http::Method;
 use serde_json::{Map, Value, json};
 
@@ -61,6 +62,7 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Id {
     /// Its number, or a name such as pod-name:NAMESPACE/NAME, container-id:ID, ipv4:ADDRESS
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
 }
 
@@ -117,7 +119,12 @@ pub(crate) async fn run(
             show(&id.get(agent, "/labels").await?, format, one::labels)
         }
         Command::Config { id, options } if options.is_empty() => {
-            show(&id.get(agent, "/config").await?, format, one::config)
+            let config = id.get(agent, "/config").await?;
+            match format {
+                Some(format) => format.print(&config)?,
+                None => print!("{}", one::config(&config)),
+            }
+            Ok(())
         }
         Command::Config { id, options } => {
             let pair = |option: &String| {

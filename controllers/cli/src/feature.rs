@@ -38,7 +38,11 @@ pub(crate) enum Cache {
     #[command(alias = "ls")]
     List,
     /// Forgets all entries
-    Clean,
+    Clean {
+        /// Nobody is asked anyway
+        #[arg(short, long)]
+        force: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, clap::Subcommand)]
@@ -54,8 +58,9 @@ pub(crate) async fn fqdn(
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
     match command {
-        Fqdn::Cache(Cache::Clean) => {
+        Fqdn::Cache(Cache::Clean { force: _ }) => {
             agent.change(http::Method::DELETE, "/v1/fqdn/cache", None).await?;
+            println!("FQDN proxy cache cleared");
             Ok(())
         }
         Fqdn::Cache(Cache::List) => {
@@ -82,7 +87,8 @@ pub(crate) async fn nodeid(
     Listed::List: &Listed,
     format: Option<&Format>,
 ) -> anyhow::Result<()> {
-    listed(agent, "/v1/node/ids", ["NODE ID", "IP ADDRESSES"], ["id", "ips"], format).await
+    let header = ["NODE ID", "IP ADDRESSES", "SPI"];
+    listed(agent, "/v1/node/ids", header, ["id", "ips", "spi"], format).await
 }
 
 /// A list of the agent's, with the members of its entries in columns.

@@ -30,6 +30,9 @@ pub(crate) enum Command {
         /// Addresses of identities with all of these labels, such as k8s:app=web
         #[arg(short, long, value_delimiter = ',', conflicts_with = "cidr")]
         labels: Vec<String>,
+        /// Tunnel endpoints and keys too
+        #[arg(short, long)]
+        verbose: bool,
     },
 }
 
@@ -40,10 +43,11 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     // What is not there is nothing: no address is known yet.
     let entries = agent.find("/v1/ip").await?.unwrap_or_default();
-    let entries = items(&entries).to_vec();
+    let mut entries = items(&entries).to_vec();
+    entries.sort_by_key(|entry| order(&text(&entry["cidr"])));
     let (numeric, verbose) = match command {
         Command::List { numeric, verbose } => (*numeric, *verbose),
-        Command::Get { .. } => (false, true),
+        Command::Get { verbose, .. } => (false, *verbose),
     };
     let known = if numeric { BTreeMap::new() } else { labels(agent).await? };
     let entries: Vec<Value> = match command {
@@ -76,8 +80,40 @@ pub(crate) async fn run(
     if let Some(format) = format {
         return format.print(&Value::Array(entries));
     }
+    if let Command::Get { labels, .. } = command
+        && !labels.is_empty()
+    {
+        const RULE: &str = "===========================";
+        let labels: String =
+            labels.iter().map(|label| format!("    {}\n", with_source(label))).collect();
+        print!("{RULE}\nLabels:\n{labels}{RULE}\n");
+        if !verbose {
+            brief(&entries).print();
+            return Ok(());
+        }
+    }
     table(&entries, &known, verbose).print();
     Ok(())
+}
+
+/// The widest prefixes first, as Cilium's tool has it.
+fn order(cidr: &str) -> (u8, Option<IpAddr>) {
+    let address = cidr.split('/').next().and_then(|address| address.parse().ok());
+    (length(cidr), address)
+}
+
+/// Addresses of labels that are known: who has them.
+fn brief(entries: &[Value]) -> Table {
+    let mut table = Table::new(5);
+    table.row(["IP", "HOST", "IDENTITY", "POD", "NAMESPACE"]);
+    for entry in entries {
+        let of = &entry["metadata"];
+        table.row(
+            [&entry["cidr"], &entry["hostIP"], &entry["identity"], &of["name"], &of["namespace"]]
+                .map(text),
+        );
+    }
+    table
 }
 
 fn table(entries: &[Value], known: &BTreeMap<u64, Vec<String>>, verbose: bool) -> Table {

@@ -24,7 +24,13 @@ pub(crate) enum Command {
     Get,
     /// The peer selectors in use, and whom they select
     Selectors {
-        /// Policies with their kinds
+        /// Policies with all of their labels
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// The endpoints that policies are for, by selector
+    SubjectSelectors {
+        /// Policies with all of their labels
         #[arg(short, long)]
         verbose: bool,
     },
@@ -107,8 +113,12 @@ pub(crate) async fn run(
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Selectors { verbose } => {
-            let answer = agent.get("/v1/policy/selectors").await?;
+        Command::Selectors { verbose } | Command::SubjectSelectors { verbose } => {
+            let path = match command {
+                Command::Selectors { .. } => "/v1/policy/selectors",
+                _ => "/v1/policy/subject-selectors",
+            };
+            let answer = agent.get(path).await?;
             match format {
                 Some(format) => format.print(&answer)?,
                 None => selectors::table(items(&answer), *verbose).print(),

@@ -134,7 +134,7 @@ fn line(entry: &Value, time_diff: bool) -> String {
     format!(
         "{} {} {} -> {} expires={}{left} Packets={} Bytes={} RxFlagsSeen=0x{:02x} LastRxReport={} \
          TxFlagsSeen=0x{:02x} LastTxReport={} Flags=0x{bits:04x} [ {names}] RevNAT={} \
-         SourceSecurityID={} BackendID={} ",
+         SourceSecurityID={} BackendID={} NatPort=0 ",
         named(&entry["proto"]),
         text(&entry["direction"]),
         ends(&entry["source"], &entry["source_port"]),
@@ -166,7 +166,7 @@ mod tests {
             "identity": 4712, "backend": 9});
         let want = "TCP OUT 10.0.0.2:4711 -> [fd00::1]:80 expires=900 (remaining: 20 sec(s)) Packets=3 Bytes=180 \
                     RxFlagsSeen=0x1b LastRxReport=5 TxFlagsSeen=0x02 LastTxReport=6 \
-                    Flags=0x0013 [ RxClosing TxClosing SeenNonSyn ] RevNAT=1 SourceSecurityID=4712 BackendID=9 ";
+                    Flags=0x0013 [ RxClosing TxClosing SeenNonSyn ] RevNAT=1 SourceSecurityID=4712 BackendID=9 NatPort=0 ";
         assert_eq!(line(&entry, true), want);
         assert!(line(&entry, false).contains("expires=900 Packets=3"));
         let split = pairs(&[json!({"proto": 6, "expires": 9})], |name| name == "proto");

@@ -84,13 +84,14 @@ async fn with_backends(agent: &Agent) -> anyhow::Result<Vec<Value>> {
 /// The bit of a service's flags that says that clients keep their backends.
 const AFFINITY: u64 = 16;
 
-/// What is behind each frontend, by slot: the backend's id, how many there are, the reverse-NAT id, the flags.
+/// What is behind each frontend, by slot: the backend's id, how many there are and are in quarantine, the
+/// reverse-NAT id, the flags.
 fn frontends(entries: &[Value]) -> Rows {
     by_frontend(entries, |entry| {
         let count = |name: &str| entry[name].as_u64().unwrap_or(0);
         let [backend, backends, revnat] = ["backend", "count", "revnat"].map(count);
         let flags = count("flags");
-        format!("{backend} {backends} ({revnat}) [{:#x} {:#x}]", flags & 0xff, flags >> 8)
+        format!("{backend} {backends}[0] ({revnat}) [{:#x} {:#x}]", flags & 0xff, flags >> 8)
     })
 }
 
@@ -112,18 +113,14 @@ fn services(entries: &[Value]) -> Rows {
     })
 }
 
-/// A row for each frontend, whose entries follow each other.
+/// A row for each slot of a frontend.
 fn by_frontend(entries: &[Value], value: impl Fn(&Value) -> String) -> Rows {
-    let mut rows = Rows::new();
-    for entry in entries {
-        let frontend = format!("{}/{}", ends(&entry["ip"], &entry["port"]), named(&entry["proto"]));
-        let value = value(entry);
-        match rows.last_mut() {
-            Some((last, values)) if *last == frontend => values.push(value),
-            _ => rows.push((frontend, vec![value])),
-        }
-    }
-    rows
+    let row = |entry: &Value| {
+        let frontend = ends(&entry["ip"], &entry["port"]);
+        let (proto, slot) = (named(&entry["proto"]), text(&entry["slot"]));
+        (format!("{frontend}/{proto} ({slot})"), vec![value(entry)])
+    };
+    entries.iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -140,21 +137,21 @@ mod tests {
         let backend = json!({"ip": "192.0.2.1", "port": 6443, "proto": 6});
         let rows = services(&[entry(0, json!(null)), entry(1, backend), entry(2, json!(null))]);
         let want = [
-            "0.0.0.0:0 (3) (0) [ClusterIP, non-routable]",
-            "192.0.2.1:6443/TCP (3) (1)",
-            "backend 9 not found",
+            ("10.96.0.1:443/TCP (0)", "0.0.0.0:0 (3) (0) [ClusterIP, non-routable]"),
+            ("10.96.0.1:443/TCP (1)", "192.0.2.1:6443/TCP (3) (1)"),
+            ("10.96.0.1:443/TCP (2)", "backend 9 not found"),
         ];
-        assert_eq!(rows, [("10.96.0.1:443/TCP".to_owned(), want.map(str::to_owned).to_vec())]);
+        let want = want.map(|(frontend, value)| (frontend.to_owned(), vec![value.to_owned()]));
+        assert_eq!(rows, want);
         let mut keeping = entry(0, json!(null));
         keeping["flags"] = json!(16);
         let shown = "0.0.0.0:0 (3) (0) [ClusterIP, sessionAffinity, non-routable]";
         assert_eq!(services(&[keeping])[0].1, [shown]);
         let mut first = entry(0, json!(null));
         (first["count"], first["backend"], first["flags"]) = (json!(2), json!(0), json!(0x0110));
-        assert_eq!(
-            frontends(&[first, entry(1, json!(null))])[0].1,
-            ["0 2 (3) [0x10 0x1]", "9 0 (3) [0x0 0x0]"]
-        );
+        let slots = frontends(&[first, entry(1, json!(null))]);
+        let values: Vec<&str> = slots.iter().map(|(_, values)| values[0].as_str()).collect();
+        assert_eq!(values, ["0 2[0] (3) [0x10 0x1]", "9 0[0] (3) [0x0 0x0]"]);
         let backend = json!({"id": 9, "ip": "fd00::1", "port": 80, "proto": 6});
         assert_eq!(backends(&[backend]), [("9".to_owned(), vec!["TCP://[fd00::1]:80".to_owned()])]);
     }

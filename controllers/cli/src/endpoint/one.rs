@@ -25,32 +25,31 @@ pub(super) fn health(health: &Value) -> Table {
     table
 }
 
+/// The labels that make its identity, and those of its pod that were taken away.
 pub(super) fn labels(labels: &Value) -> Table {
-    let mut table = Table::new(5);
-    table.row(["SOURCE", "LABELS (source:key[=value])"]);
+    let mut table = Table::new(2);
     let status = &labels["status"];
     let kinds = [
-        ("security-relevant", &status["security-relevant"]),
-        ("derived", &status["derived"]),
-        ("disabled", &status["disabled"]),
-        ("user", &status["realized"]["user"]),
+        ("Enabled", [&status["security-relevant"], &status["realized"]["user"]]),
+        ("Disabled", [&status["disabled"], &Value::Null]),
     ];
-    for (kind, labels) in kinds {
-        let mut labels: Vec<String> = items(labels).iter().map(text).collect();
+    for (kind, lists) in kinds {
+        let mut labels: Vec<String> = lists.into_iter().flat_map(items).map(text).collect();
         labels.sort_unstable();
-        for (index, label) in labels.iter().enumerate() {
-            table.row([if index == 0 { kind } else { "" }, label]);
+        labels.dedup();
+        for label in labels {
+            table.row([label, kind.to_owned()]);
         }
     }
     table
 }
 
-pub(super) fn config(config: &Value) -> Table {
-    let mut table = Table::new(5);
-    for (option, value) in config["realized"]["options"].as_object().into_iter().flatten() {
-        table.row([format!("{option}:"), text(value)]);
-    }
-    table
+/// Its options, as `cilia config` writes them.
+pub(super) fn config(config: &Value) -> String {
+    let options = config["realized"]["options"].as_object().into_iter().flatten();
+    options.fold(String::new(), |all, (option, value)| {
+        all + &format!("{option:<34}: {}\n", text(value))
+    })
 }
 
 #[cfg(test)]
@@ -71,18 +70,13 @@ mod tests {
         let want = "Overall Health:   OK\nBPF Health:       OK\nPolicy Health:    OK\nConnected:        yes\n";
         assert_eq!(shown.render(), want);
 
-        let shown = labels(
-            &json!({"status": {"security-relevant": ["k8s:b=1", "k8s:a=1"], "realized": {"user": []}}}),
-        );
-        let words: Vec<Vec<String>> = shown
-            .render()
-            .lines()
-            .skip(1)
-            .map(|line| line.split_whitespace().map(str::to_owned).collect())
-            .collect();
-        assert_eq!(words, [vec!["security-relevant", "k8s:a=1"], vec!["k8s:b=1"]]);
+        let shown = labels(&json!({"status": {"security-relevant": ["k8s:b=1", "k8s:a=1"],
+            "realized": {"user": ["unspec:c"]}, "disabled": ["k8s:d=1"]}}));
+        let want =
+            "k8s:a=1    Enabled\nk8s:b=1    Enabled\nunspec:c   Enabled\nk8s:d=1    Disabled\n";
+        assert_eq!(shown.render(), want);
 
         let shown = config(&json!({"realized": {"options": {"PolicyAuditMode": "Disabled"}}}));
-        assert_eq!(shown.render(), "PolicyAuditMode:   Disabled\n");
+        assert_eq!(shown, "PolicyAuditMode                   : Disabled\n");
     }
 }

@@ -1,6 +1,7 @@
 //! Decides which lines an agent's status has, as Cilium's tool writes them.
 
 mod network;
+mod services;
 
 use std::time::SystemTime;
 
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use crate::output::{items, text};
 use crate::table::Table;
+use services::services;
 
 /// What is shown beside the usual lines.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,7 +38,7 @@ impl Shown {
     };
 }
 
-/// Redirects and nodes that are listed without being asked for.
+/// Nodes that are listed without being asked for.
 const FEW: usize = 10;
 
 pub(super) fn render(status: &Value, shown: Shown, now: SystemTime) -> String {
@@ -61,6 +63,11 @@ impl Lines {
         }
     }
 
+    /// A table of its own, whose columns don't count for the lines around it.
+    fn nested(&mut self, table: &Table) {
+        table.render().lines().for_each(|line| self.more(line.to_owned()));
+    }
+
     /// A text under the label of a line above.
     fn more(&mut self, text: String) {
         self.0.row([text]);
@@ -79,9 +86,10 @@ fn first(lines: &mut Lines, status: &Value, shown: Shown) {
     }
     proxy_replacement(lines, &status["kube-proxy-replacement"]);
     if let Some(firewall) = status.get("host-firewall") {
-        let devices = list(&firewall["devices"]);
-        let devices = if devices.is_empty() { devices } else { format!("[{devices}]") };
-        lines.line("Host firewall", [text(&firewall["mode"]), devices]);
+        let mode = text(&firewall["mode"]);
+        let devices = format!("[{}]", list(&firewall["devices"]));
+        let devices = (mode != "Disabled").then_some(devices);
+        lines.line("Host firewall", [mode].into_iter().chain(devices));
     }
     if let Some(srv6) = status.get("srv6") {
         let mode = match (yes(&srv6["enabled"]), text(&srv6["srv6EncapMode"])) {
@@ -186,14 +194,14 @@ fn health(lines: &mut Lines, status: &Value, shown: Shown, now: SystemTime) {
                 text(&proxy["envoy-deployment-mode"]),
             )],
         );
-        let redirects = items(&proxy["redirects"]);
-        if !redirects.is_empty() {
-            lines.0.row(["  Protocol", "Redirect", "Proxy Port"]);
-        }
-        let most = if shown.redirects { usize::MAX } else { FEW };
-        for redirect in redirects.iter().take(most) {
+        let mut table = Table::new(0);
+        table.row(["  Protocol", "Redirect", "Proxy Port"]);
+        for redirect in items(&proxy["redirects"]) {
             let cells = ["proxy", "name", "proxy-port"].map(|name| text(&redirect[name]));
-            lines.0.row([format!("  {}", cells[0]), cells[1].clone(), cells[2].clone()]);
+            table.row([format!("  {}", cells[0]), cells[1].clone(), cells[2].clone()]);
+        }
+        if shown.redirects && !items(&proxy["redirects"]).is_empty() {
+            lines.nested(&table);
         }
     }
     match status.get("identity-range") {
@@ -227,7 +235,7 @@ fn health(lines: &mut Lines, status: &Value, shown: Shown, now: SystemTime) {
                 lines.more("  ...".into());
             }
         }
-        None => lines.line("Cluster health", [String::new(), "Probe disabled".into()]),
+        None => lines.line("Cluster health", ["Probe disabled"]),
     }
     modules(lines, status, shown.health);
 }
@@ -242,14 +250,15 @@ fn controller_table(lines: &mut Lines, controllers: &[Value], all: bool, now: Sy
     if listed.is_empty() {
         return;
     }
-    lines.0.row(["  Name", "Last success", "Last error", "Count", "Message"]);
+    let mut table = Table::new(0);
+    table.row(["  Name", "Last success", "Last error", "Count", "Message"]);
     for one in listed {
         let state = &one["status"];
         let message = match text(&state["last-failure-msg"]) {
             none if none.is_empty() => "no error".to_owned(),
             message => message,
         };
-        lines.0.row([
+        table.row([
             format!("  {}", text(&one["name"])),
             ago(&state["last-success-timestamp"], now),
             ago(&state["last-failure-timestamp"], now),
@@ -257,6 +266,7 @@ fn controller_table(lines: &mut Lines, controllers: &[Value], all: bool, now: Sy
             message,
         ]);
     }
+    lines.nested(&table);
 }
 
 fn hubble_cells(hubble: &Value) -> Vec<String> {
@@ -279,20 +289,7 @@ fn hubble_cells(hubble: &Value) -> Vec<String> {
 }
 
 fn details(lines: &mut Lines, status: &Value) {
-    let features = &status["kube-proxy-replacement"]["features"];
-    if let Some(features) = features.as_object() {
-        lines.more("KubeProxyReplacement Details:".into());
-        for (name, value) in features {
-            let shown = match value {
-                Value::Object(parts) => {
-                    parts.get("mode").map_or_else(|| on(&parts["enabled"]), text)
-                }
-                Value::Bool(_) => on(value),
-                other => text(other),
-            };
-            lines.0.row([format!("  {name}:"), shown]);
-        }
-    }
+    services(lines, &status["kube-proxy-replacement"]);
     let maps = &status["bpf-maps"];
     if !maps.is_null() {
         let sizing = match maps["dynamic-size-ratio"].as_f64().unwrap_or(0.0) {
@@ -300,10 +297,12 @@ fn details(lines: &mut Lines, status: &Value) {
             _ => "dynamic sizing: off".into(),
         };
         lines.line("BPF Maps", [sizing]);
-        lines.0.row(["  Name", "Size"]);
+        let mut table = Table::new(0);
+        table.row(["  Name", "Size"]);
         for map in items(&maps["maps"]) {
-            lines.0.row([format!("  {}", text(&map["name"])), text(&map["size"])]);
+            table.row([format!("  {}", text(&map["name"])), text(&map["size"])]);
         }
+        lines.nested(&table);
     }
 }
 

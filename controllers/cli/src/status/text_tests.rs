@@ -53,7 +53,7 @@ fn reads_as_cilium_s_tool_writes() {
 KVStore:                Disabled
 Kubernetes:             Ok         1.36 (v1.36.2) [linux/amd64]
 Kubernetes APIs:        [\"cilium/v2::CiliumNode\", \"core/v1::Pods\"]
-KubeProxyReplacement:   True       [eth0 10.0.0.1 fd00::1 (Direct Routing), eth1]
+KubeProxyReplacement:   True   [eth0 10.0.0.1 fd00::1 (Direct Routing), eth1]
 Host firewall:          Disabled
 SRv6:                   Disabled
 CNI Chaining:           none
@@ -72,23 +72,44 @@ Attach Mode:            TCX
 Device Mode:            veth
 Masquerading:           IPTables [IPv4: Enabled, IPv6: Disabled]
 Controller Status:      1/2 healthy
-  Name                  Last success   Last error   Count   Message
-  a                     never          35s ago      2       refused
-Proxy Status:           No managed proxy redirect
-Global Identity Range:  min 256, max 65535
-Hubble:                 Disabled
-Encryption:             Disabled
-Cluster health:                    Probe disabled
-Modules Health:         Stopped(0) Degraded(1) OK(1)
-  policy                [DEGRADED]   starting
+  Name   Last success   Last error   Count   Message
+  a      never          35s ago      2       refused
+Proxy Status:            No managed proxy redirect
+Global Identity Range:   min 256, max 65535
+Hubble:                  Disabled
+Encryption:              Disabled
+Cluster health:          Probe disabled
+Modules Health:          Stopped(0) Degraded(1) OK(1)
+  policy                 [DEGRADED]   starting
 ";
     let got = render(&status(), Shown::default(), at());
-    // Columns are as wide as their block's widest cell: only the words of each line are compared.
-    let words = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
-    };
-    assert_eq!(words(&got), words(want), "{got}");
-    assert!(got.contains("Cilium:                  Ok   0.1.0\n"), "{got}");
+    assert_eq!(got, want);
+}
+
+#[test]
+fn parts_of_kube_proxy_s_replacement_stand_in_cilium_s_order() {
+    let off = json!({"enabled": false});
+    let status = json!({"kube-proxy-replacement": {"mode": "False", "features": {"annotations": [],
+        "externalIPs": off, "hostPort": off, "nat46X64": off, "nodePort": off, "socketLB": off,
+        "socketLBTracing": off, "sessionAffinity": {"enabled": true}}}});
+    let want = "\
+KubeProxyReplacement Details:
+  Status:               False
+  Socket LB:            Disabled
+  Socket LB Tracing:    Disabled
+  Socket LB Coverage:   Full
+  Session Affinity:     Enabled
+  NAT46/64 Support:     Disabled
+  Services:
+  - ClusterIP:      Enabled
+  - NodePort:       Disabled
+  - LoadBalancer:   Disabled
+  - externalIPs:    Disabled
+  - HostPort:       Disabled
+  Annotations:      (n/a)
+";
+    let got = render(&status, Shown { verbose: true, ..Shown::default() }, at());
+    assert!(got.contains(want), "{got}");
 }
 
 #[test]

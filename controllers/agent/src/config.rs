@@ -75,6 +75,7 @@ const BUILT: &[&str] = &[
     "enable-well-known-identities",
     "fixed-identity-mapping",
     "identity-allocation-mode",
+    "identity-allocation-sync-interval",
     "identity-allocation-timeout",
     "identity-change-grace-period",
     "identity-management-mode",

@@ -43,6 +43,9 @@ pub const BATCHES: usize = 64;
 const LEASE_TTL: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(25)..=Duration::from_hours(24);
 
+/// The shortest `identity-allocation-sync-interval`.
+const SHORTEST_SYNC: Duration = Duration::from_secs(1);
+
 /// Where identities are (`identity-allocation-mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -65,6 +68,8 @@ pub struct Settings {
     client: Option<cilia_kvstore::Settings>,
     /// Quorum errors in a row that are not yet a failure.
     tolerated: u64,
+    /// How often the keys of identities are compared with what should be there.
+    sync: Duration,
     cluster: String,
     cluster_id: u32,
 }
@@ -96,6 +101,10 @@ impl Settings {
         if !LEASE_TTL.contains(&lease_ttl) {
             return Err(flags.reject("kvstore-lease-ttl", "25s to 24h").into());
         }
+        let sync = flags.duration("identity-allocation-sync-interval");
+        if sync < SHORTEST_SYNC {
+            return Err(flags.reject("identity-allocation-sync-interval", "1s or more").into());
+        }
         let client = if on {
             let options = Options::parse(flags.map("kvstore-opt"))?;
             let cluster = flags.string("cluster-name").to_owned();
@@ -108,6 +117,7 @@ impl Settings {
             mode,
             client,
             tolerated: flags.uint("kvstore-max-consecutive-quorum-errors"),
+            sync,
             cluster: flags.string("cluster-name").to_owned(),
             cluster_id: u32::try_from(flags.uint("cluster-id")).unwrap_or_default(),
         })
@@ -142,7 +152,13 @@ impl Kvstore {
         let client = Client::new(client, Some(metrics))?;
         let suffix = local.address().map_or_else(|| local.name.clone(), |ip| ip.to_string());
         Ok(Some(Self {
-            allocator: Allocator::new(client.clone(), space, suffix, workqueues),
+            allocator: Allocator::comparing_every(
+                settings.sync,
+                client.clone(),
+                space,
+                suffix,
+                workqueues,
+            ),
             claims: Arc::new(Claims::new(workqueues)),
             ips: Mirror::new(client.clone(), "kvstore-ips", IP_RESYNC, workqueues),
             nodes: Mirror::new(client.clone(), "kvstore-nodes", NODE_RESYNC, workqueues),

@@ -25,7 +25,7 @@ use crate::{keys, value};
 
 pub use claim::{Maker, NoMaker};
 
-/// How often the own keys are compared with what should be there.
+/// How often the own keys are compared with what should be there, where no flag says otherwise.
 const RESYNC: Duration = Duration::from_mins(5);
 
 /// What became of an identity.
@@ -75,7 +75,18 @@ struct State {
 impl Allocator {
     /// Of the numbers of `space`; `suffix` is the node's address.
     pub fn new(client: Client, space: Space, suffix: String, workqueues: &Workqueues) -> Self {
-        let mirror = Mirror::new(client.clone(), "kvstore-identities", RESYNC, workqueues);
+        Self::comparing_every(RESYNC, client, space, suffix, workqueues)
+    }
+
+    /// The same; so often the own keys are compared with what should be there.
+    pub fn comparing_every(
+        interval: Duration,
+        client: Client,
+        space: Space,
+        suffix: String,
+        workqueues: &Workqueues,
+    ) -> Self {
+        let mirror = Mirror::new(client.clone(), "kvstore-identities", interval, workqueues);
         let state = State { index: Index::default(), pool: Pool::new(space), uses: HashMap::new() };
         Self(Arc::new(Shared {
             client,

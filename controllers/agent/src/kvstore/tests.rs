@@ -73,12 +73,20 @@ fn modes_without_a_kvstore_are_refused() {
         Settings::read(&flags).map(|settings| settings.mode).map_err(|error| error.to_string())
     };
     assert_eq!(read(&["--identity-allocation-mode=crd"]), Ok(Mode::Kubernetes));
+    for ttl in ["--kvstore-lease-ttl=25s", "--kvstore-lease-ttl=24h"] {
+        assert_eq!(read(&["--identity-allocation-mode=crd", ttl]), Ok(Mode::Kubernetes));
+    }
     for (args, want) in [
         (&["--identity-allocation-mode=kvstore"][..], "kvstore: \"\""),
         (&["--identity-allocation-mode=doublewrite-readcrd"], "kvstore: \"\""),
         (&["--identity-allocation-mode=both"], "identity-allocation-mode"),
         (&["--identity-allocation-mode=kvstore", "--kvstore=etcd"], "etcd.address"),
-        (&["--identity-allocation-mode=crd", "--kvstore-lease-ttl=1s"], "25s to 24h"),
+        (&["--identity-allocation-mode=crd", "--kvstore-lease-ttl=24s"], "25s to 24h"),
+        (&["--identity-allocation-mode=crd", "--kvstore-lease-ttl=24h0m1s"], "25s to 24h"),
+        (
+            &["--identity-allocation-mode=crd", "--identity-allocation-sync-interval=0s"],
+            "identity-allocation-sync-interval: \"0s\", set by the command line, is not allowed: 1s or more",
+        ),
     ] {
         let error = read(args).unwrap_err();
         assert!(error.contains(want), "{args:?}: {error} lacks {want}");

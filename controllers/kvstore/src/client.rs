@@ -109,7 +109,7 @@ impl Client {
             metrics.register("kvstore_events_queue_seconds", help, queued.clone());
         }
         Ok(Self(Arc::new(Inner {
-            rate: Rate::new(qps, options.qps.max(qps)),
+            rate: Rate::new(qps, options.qps),
             inflight: Semaphore::new(options.max_inflight),
             listener: limits::Listener::default(),
             leases: leases(*lease_ttl),

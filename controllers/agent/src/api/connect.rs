@@ -73,7 +73,9 @@ async fn put(State(parts): State<Parts>, Path(id): Path<String>, body: Bytes) ->
 
 fn refused(error: &Error) -> Response {
     let status = match error {
-        Error::Request { .. } | Error::NoPod { .. } | Error::Address(_) => StatusCode::BAD_REQUEST,
+        Error::Request { .. } | Error::NoPod { .. } | Error::Address(_) | Error::Labels(_) => {
+            StatusCode::BAD_REQUEST
+        }
         Error::Attached { .. } => StatusCode::CONFLICT,
         Error::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -61,7 +61,8 @@ impl Request {
             }
         }
         let Self { container_id, netns, ifname, .. } = self;
-        Ok(endpoint::Request { container_id, netns, ifname, pod, pod_uid, mtu, wired: None })
+        let (wired, labels) = (None, endpoint::Wanted::default());
+        Ok(endpoint::Request { container_id, netns, ifname, pod, pod_uid, mtu, wired, labels })
     }
 
     /// The addresses that the ADD gave, as the runtime remembers them.

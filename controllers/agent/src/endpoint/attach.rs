@@ -16,11 +16,11 @@ use cilia_ipam::{Candidate, Family};
 
 use super::lifecycle::Inner;
 use super::pods::PodFacts;
-use super::{EndpointState, Error, Lifecycle, LocalEndpoint, OwnLabels, PodKey};
+use super::{EndpointState, Error, Lifecycle, LocalEndpoint, OwnLabels, PodKey, Wanted};
 use crate::device::name::{Mac, pod_device};
 use crate::device::netns::Netns;
 use crate::device::pod;
-use crate::ipam::Wanted;
+use crate::ipam;
 use crate::node::LocalNode;
 
 /// How long a pod may take to be found at the API server.
@@ -47,6 +47,8 @@ pub struct Request {
     pub mtu: Option<u32>,
     /// The device, if whoever asks has made it.
     pub wired: Option<Wired>,
+    /// Labels beside those of the pod.
+    pub labels: Wanted,
 }
 
 /// A device that somebody else has made and set up inside of the pod, with its addresses.
@@ -172,18 +174,21 @@ impl Lifecycle {
         let device = self.device(endpoint, node, request.mtu);
         let pod = endpoint.key().to_string();
         let identified = async {
-            let labels = self.labels(&endpoint.namespace, facts).await?;
+            let pods = self.labels(&endpoint.namespace, facts).await?;
+            let mut own = OwnLabels::default();
+            own.set(&request.labels, &pods, |label| parts.config.filter.accepts(label))?;
+            let labels = own.over(&pods);
             let number = parts.identities.allocate(&labels).await?;
-            Ok::<_, Error>((labels, number))
+            Ok::<_, Error>((labels, own, number))
         };
         let connected = self.connect(request, &device);
         let (connected, identified) =
             tokio::join!(connected, in_time("identify", &pod, IDENTIFY, identified));
         let connected = connected?;
-        let (labels, number) = identified??;
+        let (labels, own, number) = identified??;
         (endpoint.ifindex, endpoint.mac, endpoint.node_mac) =
             (connected.ifindex, connected.mac, connected.node_mac);
-        (endpoint.labels, endpoint.identity) = (labels, Some(number));
+        (endpoint.labels, endpoint.own, endpoint.identity) = (labels, own, Some(number));
         parts.files.write(endpoint)?;
         parts.endpoints.note(endpoint.id, EndpointState::Regenerating);
         // Neither lets a packet pass before the map knows the endpoint's addresses.
@@ -240,7 +245,7 @@ impl Lifecycle {
         &self,
         endpoint: &LocalEndpoint,
         facts: Option<&PodFacts>,
-    ) -> Result<Wanted, Error> {
+    ) -> Result<ipam::Wanted, Error> {
         let parts = &self.0.parts;
         let on = [(parts.config.ipv4, Family::V4), (parts.config.ipv6, Family::V6)];
         let families = on.into_iter().filter_map(|(on, family)| on.then_some(family));

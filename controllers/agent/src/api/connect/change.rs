@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::super::form::{Fault, no_choice, read, required};
 use super::super::query::LONGEST_NAME;
 use crate::device::name::{Mac, pod_device};
-use crate::endpoint::{self, LocalEndpoint, PodKey, Wired};
+use crate::endpoint::{self, LocalEndpoint, PodKey, Wanted, Wired};
 
 /// The states that an endpoint may be said to have.
 const STATES: [&str; 9] = [
@@ -109,6 +109,7 @@ impl Change {
             pod_uid: Some(self.k8s_uid).filter(|uid| !uid.is_empty()),
             mtu: None,
             wired: Some(Wired { ifindex: self.interface_index, mac, addresses }),
+            labels: Wanted::read(&self.labels).map_err(|why| format!("labels: {why}"))?,
         })
     }
 

@@ -127,7 +127,7 @@ pub(super) fn problems(facts: &Facts) -> Vec<Problem> {
 }
 
 fn of_agent(agent: &Agent, namespace: &str) -> Option<(String, String)> {
-    let Agent { pod, .. } = agent;
+    let Agent { node, pod, .. } = agent;
     if let Some(trouble) = &agent.trouble {
         let todo = match trouble.as_str() {
             "ImagePullBackOff" | "ErrImagePull" => {
@@ -152,7 +152,9 @@ fn of_agent(agent: &Agent, namespace: &str) -> Option<(String, String)> {
                  and routes and firewalls of the node"
                     .to_owned()
             } else if fault.starts_with("error in kvstore") {
-                format!("see whether etcd is well, and kubectl -n {namespace} logs {pod} --tail=50")
+                format!(
+                    "cilia troubleshoot kvstore --node {node} tells which step fails; see whether etcd is well"
+                )
             } else if fault.contains("node: ") {
                 "the node has no pod CIDR yet: the operator gives it; see its log and the CiliumNode"
                     .to_owned()
@@ -263,6 +265,15 @@ mod tests {
                 },
                 "error in kubernetes: timeout",
                 "API server",
+            ),
+            (
+                "etcd",
+                |f| {
+                    f.agents[0].status =
+                        Some(Ok(json!({"kvstore": {"state": "Failure", "msg": "quorum"}})));
+                },
+                "error in kvstore: quorum",
+                "troubleshoot kvstore --node n1",
             ),
             (
                 "no range yet",

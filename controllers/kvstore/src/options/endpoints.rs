@@ -122,14 +122,21 @@ impl Endpoints {
 
 /// The URL of an endpoint; by TLS or not, where it does not say.
 fn url(endpoint: &str, tls: bool) -> Result<String, String> {
-    let said = endpoint.trim();
+    // etcd's own client takes no user from a URL either; nor may a password get into logs.
+    let said = match endpoint.trim().rsplit_once('@') {
+        Some((user, host)) => match user.split_once("://") {
+            Some((scheme, _)) => format!("{scheme}://{host}"),
+            None => host.to_owned(),
+        },
+        None => endpoint.trim().to_owned(),
+    };
     let scheme = if tls { "https" } else { "http" };
-    let url = if said.contains("://") { said.to_owned() } else { format!("{scheme}://{said}") };
+    let url = if said.contains("://") { said.clone() } else { format!("{scheme}://{said}") };
     let known = url.parse::<http::Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
             && uri.host().is_some_and(|host| !host.is_empty())
     });
-    if known { Ok(url) } else { Err(format!("{endpoint:?} is no URL such as https://etcd-0:2379")) }
+    if known { Ok(url) } else { Err(format!("{said:?} is no URL such as https://etcd-0:2379")) }
 }
 
 /// The file of the authorities that this machine trusts.
@@ -157,6 +164,8 @@ mod tests {
             read(&format!("---\nendpoints:\n  - https://a:2379\n  - b:2379\n{files}")).unwrap();
         assert_eq!(good.endpoints, ["https://a:2379", "https://b:2379"]);
         assert_eq!(good.ignored, [""; 0]);
+        let user = read("endpoints: ['https://u:hunter2@a:1', 'u:hun/t@er2@b:2']\n").unwrap();
+        assert_eq!(user.endpoints, ["https://a:1", "https://b:2"]);
         let more = read("endpoints: [a:1]\ndial-timeout: 5s\nmax-call-send-msg-size: 1\n").unwrap();
         assert_eq!(more.ignored, ["dial-timeout", "max-call-send-msg-size"]);
         let long = "x".repeat(1 << 20);

@@ -130,10 +130,12 @@ fn of_agent(agent: &Agent, namespace: &str) -> Option<(String, String)> {
     let Agent { node, pod, .. } = agent;
     if let Some(trouble) = &agent.trouble {
         let todo = match trouble.as_str() {
-            "ImagePullBackOff" | "ErrImagePull" => {
+            "ImagePullBackOff" | "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName" => {
                 format!("the node can't get the image: kubectl -n {namespace} describe pod {pod}")
             }
-            "Pending" => format!("kubectl -n {namespace} describe pod {pod}"),
+            "Pending" | "CreateContainerConfigError" | "CreateContainerError" => {
+                format!("kubectl -n {namespace} describe pod {pod}")
+            }
             _ => format!(
                 "kubectl -n {namespace} logs {pod} --all-containers --tail=50 (--previous if it restarts)"
             ),

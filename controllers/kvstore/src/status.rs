@@ -30,7 +30,7 @@ pub struct Health {
 
 impl Default for Health {
     fn default() -> Self {
-        Self { ok: false, message: "connecting to etcd".into() }
+        Self { ok: false, message: "Waiting for initial connection to be established".into() }
     }
 }
 
@@ -103,12 +103,12 @@ impl Watchdog {
 
     async fn look(&self) -> (Result<(), String>, Vec<Member>) {
         self.client.0.connection.refresh();
-        let quorum =
-            async { self.client.prove_quorum(&self.path).await.map_err(|error| error.to_string()) };
-        let timed_out = Err(format!(
-            "timeout while waiting for initial connection: no lock within {} s",
-            self.within.as_secs()
-        ));
+        let quorum = async {
+            let proved = self.client.prove_quorum(&self.path).await;
+            proved.map_err(|error| format!("unable to acquire lock: {error}"))
+        };
+        let timed_out =
+            Err(format!("unable to acquire lock: not within {} s", self.within.as_secs()));
         let quorum = tokio::time::timeout(self.within, quorum).await.unwrap_or(timed_out);
         let connection = &self.client.0.connection;
         let members = connection.members().ok();
@@ -155,11 +155,14 @@ fn judge(
     if let Err(error) = quorum
         && errors > tolerated
     {
-        let message = format!("quorum check failed {errors} times in a row: {error}");
+        let message = format!("Err: quorum check failed {errors} times in a row: {error}");
         return Health { ok: false, message };
     }
     if answering == 0 {
-        return Health { ok: false, message: "not able to connect to any etcd endpoints".into() };
+        return Health {
+            ok: false,
+            message: "Err: not able to connect to any etcd endpoints".into(),
+        };
     }
     let has = match quorum {
         Ok(()) => "true".to_owned(),
@@ -217,9 +220,15 @@ mod tests {
                 "etcd: 1/2 connected, leases=1, lock leases=2, has-quorum=true: http://a:1 - 3.6.0 (Leader); http://b:1 - refused",
             ),
             (none.clone(), 1, &up[..], true, "has-quorum=no leader, consecutive-errors=1"),
-            (none.clone(), 3, &up[..], false, "quorum check failed 3 times in a row: no leader"),
+            (
+                none.clone(),
+                3,
+                &up[..],
+                false,
+                "Err: quorum check failed 3 times in a row: no leader",
+            ),
             (none.clone(), 1, &[], false, "no leader"),
-            (none, 2, &down[..], false, "not able to connect to any etcd endpoints"),
+            (none, 2, &down[..], false, "Err: not able to connect to any etcd endpoints"),
         ] {
             let health = judge(&quorum, errors, 2, members, (1, 2));
             assert_eq!(health.ok, ok, "{health:?}");

@@ -199,7 +199,7 @@ async fn listen(agent: &Agent, mut events: Incoming, show: &Show<'_>) -> anyhow:
         let Ok(frame) = frame else { return Ok(()) };
         let Ok(data) = frame.into_data() else { continue };
         for line in lines.add(&data) {
-            let Ok(event) = serde_json::from_slice::<Value>(&line) else { continue };
+            let Ok(event @ Value::Object(_)) = serde_json::from_slice(&line) else { continue };
             match text(&event["type"]).as_str() {
                 "start" => eprintln!("{}", text(&event["line"])),
                 "lost" => eprintln!(

@@ -10,7 +10,6 @@ use cilia_policy::l4::protocol;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, segment};
-use crate::identity;
 use crate::output::{Format, items, text};
 use crate::table::Table;
 
@@ -77,7 +76,7 @@ async fn map(agent: &Agent, name: &str) -> anyhow::Result<Vec<Value>> {
         .find(&format!("/v1/map/{}", segment(name)))
         .await?
         .with_context(|| format!("there is no map {name}"))?;
-    Ok(items(&map["entries"]).to_vec())
+    Ok(items(&map["entries"]).iter().filter(|entry| entry.is_object()).cloned().collect())
 }
 
 async fn maps(agent: &Agent, names: &[&str]) -> anyhow::Result<Vec<Value>> {
@@ -154,7 +153,9 @@ fn show(header: [&str; 2], rows: Rows, format: Option<&Format>) -> anyhow::Resul
     let mut table = Table::new(5);
     table.row(header);
     for (key, values) in rows {
-        identity::rows(&mut table, &[key], values);
+        let mut values = values.into_iter();
+        table.closed([key, values.next().unwrap_or_default()]);
+        values.for_each(|value| table.closed([String::new(), value]));
     }
     table.print();
     Ok(())

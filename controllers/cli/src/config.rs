@@ -157,7 +157,8 @@ fn blocks(arguments: &Arguments, part: Option<&str>, answer: &Value) -> String {
             changeable.push(("MonitorNumPages".into(), text(pages)));
         }
         changeable.push((ENFORCEMENT.into(), text(&status["realized"]["policy-enforcement"])));
-        blocks += &format!("##### Read-write configurations #####\n{}", lines(changeable));
+        blocks += "##### Read-write configurations #####\n";
+        blocks += &lines(changeable);
     }
     blocks
 }

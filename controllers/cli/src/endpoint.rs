@@ -191,7 +191,7 @@ fn sorted(mut endpoints: Value) -> Value {
 pub(crate) fn list(endpoints: &[Value], headers: bool) -> Table {
     let mut table = Table::new(5);
     if headers {
-        table.row([
+        table.closed([
             "ENDPOINT",
             "POLICY (ingress)",
             "POLICY (egress)",
@@ -201,7 +201,7 @@ pub(crate) fn list(endpoints: &[Value], headers: bool) -> Table {
             "IPv4",
             "STATUS",
         ]);
-        table.row(["", "ENFORCEMENT", "ENFORCEMENT", "", "", "", "", ""]);
+        table.closed(["", "ENFORCEMENT", "ENFORCEMENT", "", "", "", "", ""]);
     }
     for endpoint in endpoints {
         let status = &endpoint["status"];
@@ -218,7 +218,7 @@ pub(crate) fn list(endpoints: &[Value], headers: bool) -> Table {
         }
         let address = |family: &str| text(&status["networking"]["addressing"][0][family]);
         let mut labels = labels.into_iter();
-        table.row([
+        table.closed([
             text(&endpoint["id"]),
             ingress.to_owned(),
             egress.to_owned(),
@@ -229,7 +229,7 @@ pub(crate) fn list(endpoints: &[Value], headers: bool) -> Table {
             text(&status["state"]),
         ]);
         for label in labels {
-            table.row(["", "", "", "", &label, "", "", ""]);
+            table.closed(["", "", "", "", &label, "", "", ""]);
         }
     }
     table
@@ -285,7 +285,7 @@ ENDPOINT   POLICY (ingress)   POLICY (egress)    IDENTITY        LABELS (source:
                                                                  k8s:b=2
 7          Disabled (Audit)   Disabled (Audit)   <no label id>   no labels                               10.0.0.2   waiting-for-identity
 ";
-        assert_eq!(list(&endpoints, true).render(), want);
+        assert_eq!(list(&endpoints, true).trimmed(), want);
         assert!(!list(&endpoints, false).render().contains("ENDPOINT"));
     }
 }

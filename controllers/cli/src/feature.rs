@@ -105,9 +105,12 @@ async fn listed<const N: usize>(
         return format.print(&answer);
     }
     let mut table = Table::new(5);
-    table.row(header);
+    // Of names, and only of those, the last column is padded.
+    let closed = path == "/v1/fqdn/cache";
+    let mut add = |cells: [String; N]| if closed { table.closed(cells) } else { table.row(cells) };
+    add(header.map(str::to_owned));
     for entry in items(&answer) {
-        table.row(members.map(|member| match &entry[member] {
+        add(members.map(|member| match &entry[member] {
             Value::Array(many) => many.iter().map(text).collect::<Vec<_>>().join(", "),
             one => text(one),
         }));
@@ -127,7 +130,7 @@ pub(crate) async fn encrypt(
     if let Some(format) = format {
         return format.print(encryption);
     }
-    println!("Encryption: {}", text(&encryption["mode"]));
+    println!("Encryption: {:<26}", text(&encryption["mode"]));
     Ok(())
 }
 

@@ -109,9 +109,9 @@ async fn of_endpoints(
     for one in &selected {
         let (number, count) = (text(&one["identity"]["id"]), text(&one["refCount"]));
         let mut labels = items(&one["identity"]["labels"]).iter().map(text);
-        table.row([number, labels.next().unwrap_or_default(), count]);
+        table.closed([number, labels.next().unwrap_or_default(), count]);
         for label in labels {
-            table.row([String::new(), label, String::new()]);
+            table.closed([String::new(), label]);
         }
     }
     table.print();

@@ -84,9 +84,11 @@ pub(crate) async fn run(
         && !labels.is_empty()
     {
         const RULE: &str = "===========================";
-        let labels: String =
-            labels.iter().map(|label| format!("    {}\n", with_source(label))).collect();
-        print!("{RULE}\nLabels:\n{labels}{RULE}\n");
+        println!("{RULE}\nLabels:");
+        for label in labels {
+            println!("    {}", with_source(label));
+        }
+        println!("{RULE}");
         if !verbose {
             brief(&entries).print();
             return Ok(());
@@ -132,12 +134,9 @@ fn table(entries: &[Value], known: &BTreeMap<u64, Vec<String>>, verbose: bool) -
         if verbose {
             row.extend([text(&entry["hostIP"]), text(&entry["encryptKey"])]);
         }
-        let columns = row.len();
         table.row(row);
         for label in shown {
-            let mut row = vec![String::new(); columns];
-            row[1] = label;
-            table.row(row);
+            table.closed(["", &label]);
         }
     }
     table
@@ -201,7 +200,7 @@ IP            IDENTITY   SOURCE
               k8s:b=2
 10.0.0.8/32   9          agent-local
 ";
-        assert_eq!(table(&entries, &known, false).render(), want);
+        assert_eq!(table(&entries, &known, false).trimmed(), want);
         let verbose = table(&entries, &known, true).render();
         assert!(
             verbose.starts_with(

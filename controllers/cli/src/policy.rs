@@ -108,7 +108,7 @@ pub(crate) async fn run(
                 let rules = items(&answer["rules"]);
                 if !rules.is_empty() {
                     println!();
-                    counted(rules).print();
+                    print!("{}", counted(rules));
                 }
             }
             Ok(ExitCode::SUCCESS)
@@ -160,14 +160,14 @@ fn show(told: &Value, format: Option<&Format>) -> anyhow::Result<ExitCode> {
 }
 
 /// What the rules have decided on this node.
-fn counted(rules: &[Value]) -> Table {
+fn counted(rules: &[Value]) -> String {
     let members = ["policy", "field", "log", "endpoints", "entries", "packets", "bytes"];
     let mut table = Table::new(5);
     table.row(["POLICY", "RULE", "LOG", "ENDPOINTS", "ENTRIES", "PACKETS", "BYTES"]);
     for rule in rules {
         table.row(members.map(|member| text(&rule[member])));
     }
-    table
+    table.trimmed()
 }
 
 /// Which flows a change cuts, and why.
@@ -204,7 +204,7 @@ mod tests {
             json!({"policy": "CiliumNetworkPolicy shop/a", "field": "spec.ingress[0]", "log": null,
             "endpoints": 2, "entries": 3, "packets": 7, "bytes": 420}),
         ];
-        let shown = counted(&rules).render();
+        let shown = counted(&rules);
         let row: Vec<&str> = shown.lines().nth(1).expect("a row").split_whitespace().collect();
         let want = ["CiliumNetworkPolicy", "shop/a", "spec.ingress[0]", "2", "3", "7", "420"];
         assert_eq!(row, want);

@@ -36,21 +36,25 @@ pub(crate) fn list(services: &[Value], affinity: bool) -> Table {
     let mut services: Vec<&Value> = services.iter().map(|one| &one["status"]["realized"]).collect();
     services.sort_by_key(|service| service["id"].as_u64());
     let mut table = Table::new(5);
-    table.row(["ID", "Frontend", "Service Type", "Backend"]);
+    table.closed(["ID", "Frontend", "Service Type", "Backend"]);
     for service in services {
         let backend = |(index, backend): (usize, &Value)| {
             let preferred = affinity && backend["preferred"].as_bool() == Some(true);
             let mark = if preferred { " (preferred)" } else { "" };
             format!("{} => {} ({}){mark}", index + 1, place(backend), text(&backend["state"]))
         };
-        let backends =
-            items(&service["backend-addresses"]).iter().enumerate().map(backend).collect();
+        let mut backends = items(&service["backend-addresses"]).iter().enumerate().map(backend);
+        let remote = if text(&service["flags"]["cluster"]).is_empty() { "" } else { " (Remote)" };
         let first = [
             text(&service["id"]),
             place(&service["frontend-address"]),
-            text(&service["flags"]["type"]),
+            text(&service["flags"]["type"]) + remote,
         ];
-        crate::identity::rows(&mut table, &first, backends);
+        let backend = backends.next().unwrap_or_default();
+        table.closed(first.into_iter().chain([backend]));
+        for backend in backends {
+            table.closed(["", "", "", &backend]);
+        }
     }
     table
 }
@@ -89,8 +93,8 @@ ID   Frontend           Service Type   Backend
                                        2 => 10.0.0.2:8080/TCP (terminating)
 12   [fd00::1]:80/TCP   ClusterIP
 ";
-        assert_eq!(list(&services, false).render(), want);
-        let preferred = list(&services, true).render();
+        assert_eq!(list(&services, false).trimmed(), want);
+        let preferred = list(&services, true).trimmed();
         assert!(preferred.contains("8080/TCP (active) (preferred)\n"), "{preferred}");
         assert!(preferred.contains("(terminating)\n"), "{preferred}");
     }

@@ -1,7 +1,7 @@
 //! Decides how columns of text line up, as Go's tab writer does, which Cilium's tools use.
 //!
 //! A cell with another one behind it is as wide as the widest of its block: the lines above and
-//! below, without a gap, that have such a cell too. Blanks at the ends of lines are left out.
+//! below, without a gap, that have such a cell too. A last cell that is empty leaves blanks at the line's end, as there.
 
 use std::fmt::Write as _;
 
@@ -25,6 +25,17 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
+    /// Adds a row whose last cell is padded, too.
+    pub fn closed<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let cells = cells.into_iter().map(Into::into);
+        self.rows.push(cells.chain([String::new()]).collect());
+    }
+
+    /// The rows in lines without blanks at their ends, for tables that Cilium's tools don't have.
+    pub fn trimmed(&self) -> String {
+        self.render().lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
+    }
+
     /// The rows in lines.
     pub fn render(&self) -> String {
         let mut cells: Vec<Vec<usize>> = self.rows.iter().map(|row| vec![0; row.len()]).collect();
@@ -44,12 +55,10 @@ impl Table {
         }
         let mut text = String::new();
         for (row, widths) in self.rows.iter().zip(&cells) {
-            let mut line = String::new();
             for (cell, width) in row.iter().zip(widths) {
                 // Writing to a text can't fail.
-                let _ = write!(line, "{cell:width$}");
+                let _ = write!(text, "{cell:width$}");
             }
-            text.push_str(line.trim_end());
             text.push('\n');
         }
         text
@@ -82,11 +91,21 @@ mod tests {
         table.row(["Cilium:", "Ok   0.1.0"]);
         table.row(["Allocated addresses:"]);
         table.row(["IPv4 BIG TCP:", "Disabled"]);
-        let want = "KVStore:      Disabled\n\
+        let want = "KVStore:      Disabled   \n\
                     Kubernetes:   Ok         1.36\n\
                     Cilium:       Ok   0.1.0\n\
                     Allocated addresses:\n\
                     IPv4 BIG TCP:   Disabled\n";
         assert_eq!(table.render(), want);
+        assert!(table.trimmed().starts_with("KVStore:      Disabled\n"), "{}", table.trimmed());
+    }
+
+    #[test]
+    fn a_closed_row_is_padded_to_its_end() {
+        let mut table = Table::new(5);
+        table.row(["KEY", "VALUE"]);
+        table.closed(["a", "long"]);
+        table.closed(["b", ""]);
+        assert_eq!(table.render(), "KEY   VALUE\na     long   \nb            \n");
     }
 }

@@ -247,7 +247,7 @@ mod tests {
         ];
         let labels =
             BTreeMap::from([(4711, vec!["k8s:app=web".to_owned(), "k8s:tier=front".to_owned()])]);
-        let text = table(&entries, &labels, false).render();
+        let text = table(&entries, &labels, false).trimmed();
         let words: Vec<Vec<&str>> =
             text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0][..4], ["Deny", "Egress", "k8s:app=web", "64-127/TCP"]);

@@ -157,7 +157,7 @@ fn show(advice: &Advice) -> String {
             table.row(row);
         }
     }
-    text += &table.render();
+    text += &table.trimmed();
     let worth = advice.together.as_ref().or_else(|| advice.first());
     if let Some(saving) = worth {
         // Writing to a text can't fail.

@@ -14,13 +14,13 @@ pub(super) fn table(listed: &[Value], verbose: bool) -> Table {
     listed.sort_by_key(|one| text(&one["selector"]));
     for one in listed {
         let mut identities = items(&one["identities"]).iter().map(text);
-        table.row([
+        let row = [
             text(&one["selector"]),
             if verbose { labels(one) } else { names(one) },
             text(&one["users"]),
-            identities.next().unwrap_or_default(),
-        ]);
-        identities.for_each(|identity| table.row(["", "", "", &identity]));
+        ];
+        table.closed(row.into_iter().chain(identities.next()));
+        identities.for_each(|identity| table.closed(["", "", "", &identity]));
     }
     table
 }

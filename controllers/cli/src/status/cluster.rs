@@ -265,7 +265,7 @@ fn render(facts: &Facts, found: &[Problem], nodes: bool, paint: Paint) -> String
             table.row(row(agent));
         }
         push(String::new());
-        for line in table.render().lines() {
+        for line in table.trimmed().lines() {
             push(line.to_owned());
         }
     }

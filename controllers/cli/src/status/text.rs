@@ -258,7 +258,7 @@ fn controller_table(lines: &mut Lines, controllers: &[Value], all: bool, now: Sy
             none if none.is_empty() => "no error".to_owned(),
             message => message,
         };
-        table.row([
+        table.closed([
             format!("  {}", text(&one["name"])),
             ago(&state["last-success-timestamp"], now),
             ago(&state["last-failure-timestamp"], now),

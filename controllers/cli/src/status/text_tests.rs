@@ -83,7 +83,13 @@ Modules Health:          Stopped(0) Degraded(1) OK(1)
   policy                 [DEGRADED]   starting
 ";
     let got = render(&status(), Shown::default(), at());
-    assert_eq!(got, want);
+    assert!(got.starts_with("KVStore:                Disabled   \n"), "an empty cell: {got}");
+    assert_eq!(trimmed(&got), want);
+}
+
+/// The lines without blanks at their ends.
+fn trimmed(text: &str) -> String {
+    text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 #[test]
@@ -109,7 +115,7 @@ KubeProxyReplacement Details:
   Annotations:      (n/a)
 ";
     let got = render(&status, Shown { verbose: true, ..Shown::default() }, at());
-    assert!(got.contains(want), "{got}");
+    assert!(trimmed(&got).contains(want), "{got}");
 }
 
 #[test]

@@ -59,9 +59,10 @@ pub(super) fn services(lines: &mut Lines, replacement: &Value) {
     let off = || "Disabled".to_owned();
     for (name, value) in [
         ("ClusterIP", "Enabled".to_owned()),
-        ("NodePort", if node_port { range } else { off() }),
-        ("LoadBalancer", on(&ports["enabled"])),
-        ("externalIPs", enabled("externalIPs")),
+        // Cilium has a blank behind these.
+        ("NodePort", if node_port { range } else { off() } + " "),
+        ("LoadBalancer", on(&ports["enabled"]) + " "),
+        ("externalIPs", enabled("externalIPs") + " "),
         ("HostPort", enabled("hostPort")),
     ] {
         table.row([format!("  - {name}:"), value]);
@@ -71,7 +72,9 @@ pub(super) fn services(lines: &mut Lines, replacement: &Value) {
         table.row(["  Annotations:", "(n/a)"]);
     } else {
         table.row(["  Annotations:"]);
-        annotations.iter().for_each(|one| table.row([format!("  - {}", text(one))]));
+        for one in annotations {
+            table.row([format!("  - {}", text(one))]);
+        }
     }
     lines.nested(&table);
 }

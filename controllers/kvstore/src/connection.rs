@@ -4,6 +4,8 @@
 //! may not have been there yet. Every request may be sent twice: all that Cilia writes is the same when
 //! it is written again.
 
+mod access;
+
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,14 +14,14 @@ use futures::Stream;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::watch;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::Error;
 use crate::members::{At, Members};
-use crate::messages::{AuthenticateRequest, AuthenticateResponse};
 use crate::options::{Endpoints, Options, Source};
+use access::Token;
 
 /// How long one member has for an answer. etcd itself gives up a write after seven seconds.
 const ANSWER: Duration = Duration::from_secs(8);
@@ -27,12 +29,6 @@ const ANSWER: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Rounds over all members before a request fails.
 const ROUNDS: usize = 3;
-
-/// What etcd says of a token that has expired, and after a change of users or roles.
-const OLD_TOKEN: &str = "invalid auth token";
-const OLD_USERS: &str = "revision of auth store is old";
-
-const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
 /// Connections to the members of one etcd.
 #[derive(Debug)]
@@ -47,7 +43,7 @@ pub(crate) struct Connection {
     revision: AtomicI64,
     /// How often etcd had less than it had told before: restored from a copy, or emptied.
     rewinds: watch::Sender<u64>,
-    token: Mutex<Option<MetadataValue<Ascii>>>,
+    token: Token,
 }
 
 impl Connection {
@@ -60,7 +56,7 @@ impl Connection {
             cluster: AtomicU64::new(0),
             revision: AtomicI64::new(0),
             rewinds: watch::Sender::new(0),
-            token: Mutex::default(),
+            token: Token::default(),
         };
         match connection.members() {
             Err(error) if !options.source.is_absent() => Err(error),
@@ -90,7 +86,7 @@ impl Connection {
         }
         *known = Some(Arc::new(Members::new(endpoints, self.keep_alive)));
         drop(known);
-        self.forget_token();
+        self.token.forget();
     }
 
     /// A member gave no answer: another is asked.
@@ -160,19 +156,19 @@ impl Connection {
                     Ok(answer) => return Ok(answer),
                     Err(status) if status.code() == Code::Unauthenticated && round == 0 => {
                         last = status;
-                        self.forget_token();
+                        self.token.forget();
                     }
                     Err(status) if elsewhere(&status) => {
                         self.failed(&member);
                         last = status;
                     }
                     // Somebody has changed users or roles meanwhile.
-                    Err(status) if status.message().contains(OLD_USERS) => {
-                        self.forget_token();
+                    Err(status) if round + 1 < ROUNDS && access::is_old(status.message()) => {
+                        self.token.forget();
                         last = status;
                     }
                     Err(status) => {
-                        let status = allow(status, operation, object);
+                        let status = access::explain(status, operation, object);
                         return Err(Error::rpc(operation, object, &status));
                     }
                 }
@@ -255,7 +251,7 @@ impl Connection {
             Err(status) => {
                 let status = member.explain(status);
                 if status.code() == Code::Unauthenticated {
-                    self.forget_token();
+                    self.token.forget();
                 } else {
                     self.failed(&member);
                 }
@@ -268,44 +264,19 @@ impl Connection {
     async fn request<T>(&self, member: &At, message: T) -> Result<Request<T>, Status> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-        if let Some(token) = self.token(member).await? {
+        if let Some(token) = self.token.of(member).await? {
             request.metadata_mut().insert("token", token);
         }
         Ok(request)
     }
 
-    async fn token(&self, member: &At) -> Result<Option<MetadataValue<Ascii>>, Status> {
-        let Endpoints { username, password, .. } = &member.members.endpoints;
-        if username.is_empty() {
-            return Ok(None);
-        }
-        let known = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.is_some() {
-            return Ok(known);
-        }
-        let request = AuthenticateRequest { name: username.clone(), password: password.clone() };
-        let mut grpc = member.grpc()?;
-        grpc.ready().await.map_err(unready)?;
-        let codec = ProstCodec::<AuthenticateRequest, AuthenticateResponse>::default();
-        let path = PathAndQuery::from_static(AUTHENTICATE);
-        let answer = grpc.unary(Request::new(request), path, codec).await?.into_inner();
-        let token: MetadataValue<Ascii> =
-            answer.token.parse().map_err(|_| Status::internal("the token is no header value"))?;
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
-        Ok(Some(token))
-    }
-
     /// Why a member has ended what it had begun: who asks may have to say again who he is.
     pub(crate) fn ended(&self, member: &At, reason: &str) {
-        if [OLD_TOKEN, OLD_USERS].iter().any(|old| reason.contains(old)) {
-            self.forget_token();
+        if access::is_old(reason) {
+            self.token.forget();
         } else {
             self.failed(member);
         }
-    }
-
-    fn forget_token(&self) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -318,22 +289,6 @@ fn unready(error: tonic::transport::Error) -> Status {
         cause = error.source();
     }
     Status::unavailable(text)
-}
-
-/// Says which right is missing, where one is: for keys, who asks must have it by a role.
-fn allow(status: Status, operation: &str, object: &str) -> Status {
-    if status.code() != Code::PermissionDenied || !object.contains('/') {
-        return status;
-    }
-    let (right, prefix) = match operation {
-        "get" => ("read", ""),
-        "list" => ("read", " --prefix"),
-        "delete all" => ("readwrite", " --prefix"),
-        _ => ("readwrite", ""),
-    };
-    let said = status.message();
-    let grant = format!("etcdctl role grant-permission ROLE{prefix} {right} '{object}'");
-    Status::permission_denied(format!("{said}: its user needs a role with this right: {grant}"))
 }
 
 /// Whether another member may do better.

@@ -27,14 +27,18 @@ fn user(etcd: &Etcd, name: &str) -> Client {
 }
 
 /// Users with passwords, of which one may only read nodes.
-async fn with_passwords() -> Etcd {
-    let etcd = Etcd::start().await;
+async fn ask_for_passwords(etcd: &Etcd) {
     let users = [
         ("root", "root-secret", None),
         ("idle", "idle-secret", None),
         ("narrow", "narrow-secret", Some(keys::NODES)),
     ];
     admin::enable_passwords(&etcd.client(), &users).await;
+}
+
+async fn with_passwords() -> Etcd {
+    let etcd = Etcd::start().await;
+    ask_for_passwords(&etcd).await;
     etcd
 }
 
@@ -65,6 +69,22 @@ async fn a_watch_of_nothing_outlives_its_token() {
     etcd.run(0);
     eventually(|| async { root.put("w/a", b"1", false).await }).await;
     told(&mut watch, "w/a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_may_be_asked_for_later() {
+    let etcd = Etcd::start().await;
+    // The configuration names a user before etcd knows any.
+    let (root, stranger) = (user(&etcd, "root"), etcd.client());
+    root.put("w/a", b"1", true).await.unwrap();
+    let mut watch = root.watch("w/");
+    told(&mut watch, "w/a").await;
+    ask_for_passwords(&etcd).await;
+    root.put("w/b", b"1", true).await.unwrap();
+    told(&mut watch, "w/b").await;
+    let error = stranger.get("w/a").await.expect_err("nobody").to_string();
+    let want = "it asks for a user: set cert-file and key-file, or username and password";
+    assert!(error.contains(want), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,8 +50,7 @@ pub(super) async fn healthz(
 ) -> Response {
     let asked = Asked::read(&query, &headers);
     if asked.brief {
-        return Json(json!({"cilium": cilium(&parts), "cluster": cluster(&parts), "stale": {}}))
-            .into_response();
+        return Json(json!({"cilium": cilium(&parts), "cluster": cluster(&parts)})).into_response();
     }
     Json(whole(&parts, asked.require_kubernetes).await).into_response()
 }
@@ -120,7 +119,6 @@ fn own(parts: &Parts) -> Value {
         "cilium": cilium(parts),
         "nodeMonitor": monitor(parts),
         "cluster": cluster(parts),
-        "stale": {},
         "ipam": addresses(parts),
         "ipv4-big-tcp": {"enabled": false},
         "ipv6-big-tcp": {"enabled": false},

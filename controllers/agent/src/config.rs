@@ -169,10 +169,8 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// Where the API is served; deletions that plugins keep for the agent lie beside it.
     pub socket: PathBuf,
-    /// Cilium's own monitor is told of events, on a socket beside that one.
-    pub monitor: bool,
-    /// How many events a listener may be behind; 0 for as many as is usual.
-    pub monitor_queue: usize,
+    /// Who is told of events, and how far behind they may be.
+    pub events: crate::events::Settings,
     /// The CNI configuration to write once ready.
     pub conflist: Option<Conflist>,
     /// Where the kubelet's probes are answered.
@@ -208,8 +206,10 @@ impl Settings {
             conntrack: Pace::read(flags),
             state_dir: path(flags, "state-dir")?,
             socket: path(flags, "socket-path")?,
-            monitor: flags.bool("enable-monitor"),
-            monitor_queue: number(flags, "monitor-queue-size")?,
+            events: crate::events::Settings {
+                socket: flags.bool("enable-monitor"),
+                backlog: number(flags, "monitor-queue-size")?,
+            },
             conflist: conflist(flags)?,
             health: format!("{health_host}:{}", number::<u16>(flags, "agent-health-port")?),
             node,

@@ -31,6 +31,15 @@ const MOST: usize = 1 << 17;
 /// Events read before others get their turn.
 const BATCH: usize = 512;
 
+/// What the flags say of events.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Cilium's own monitor may listen, on a socket beside the API's.
+    pub socket: bool,
+    /// How many events a listener may be behind; 0 for as many as is usual.
+    pub backlog: usize,
+}
+
 /// An event with the time at which it was read.
 #[derive(Debug)]
 pub struct Event {

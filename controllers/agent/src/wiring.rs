@@ -155,7 +155,7 @@ impl Agent {
             self.prepare_node(&settings, &nodes, &local, &readiness, &workqueues).await?;
 
         let (cache, bus, services) =
-            (Cache::default(), Bus::new(settings.monitor_queue), Services::default());
+            (Cache::default(), Bus::new(settings.events.backlog), Services::default());
         let enforcer = self.enforce(&settings, &endpoints, base, &workqueues)?;
         let health = kvstore.as_ref().map(Kvstore::health);
         if let Some(kvstore) = kvstore.as_ref().filter(|_| Kvstore::feeds(&settings.kvstore)) {
@@ -194,7 +194,7 @@ impl Agent {
             let events = bus.clone().run(datapath.clone(), stop.clone());
             async move { ("events", events.await.map_err(Into::into)) }
         });
-        if settings.monitor {
+        if settings.events.socket {
             let path = settings.socket.with_file_name(events::SOCKET);
             let (bus, stop) = (bus.clone(), stop.clone());
             self.tasks.spawn(async move {

@@ -3,7 +3,7 @@
 use cilia_runtime::config::Config;
 use serde_json::{Value, json};
 
-/// ClusterIPs and session affinity, in the packet's path; the rest is kube-proxy's. Cilium's clients want every part.
+/// Cluster addresses and session affinity, in the packet's path; the rest is kube-proxy's. Cilium's clients want every part.
 pub(super) fn shown(config: &Config) -> Value {
     let off = || json!({"enabled": false});
     json!({

@@ -247,7 +247,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Identity(identity::Command::Advise(arguments)) => {
             identity::advise::run(&access, arguments, format).await?;
         }
-        Command::Map(map::Command::Events { name }) => {
+        Command::Map(map::Command::Events { name, follow: _ }) => {
             return map::events(&access, name, format).await;
         }
         Command::Version(arguments) => return version::run(&access, arguments, format).await,

@@ -28,6 +28,9 @@ pub(crate) enum Command {
     Events {
         /// Its name
         name: String,
+        /// It is followed anyway: what was before is not kept
+        #[arg(short, long)]
+        follow: bool,
     },
 }
 

@@ -176,7 +176,8 @@ pub(super) async fn events(
             ));
         }
     });
-    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+    // Objects one after another; Cilium's client reads no other type.
+    ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response()
 }
 
 /// What a map holds, or the answer why not.

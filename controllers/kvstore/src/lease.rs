@@ -2,11 +2,12 @@
 //!
 //! A lease takes 1000 keys, then there is another; places that become free are used again. About
 //! 100 bytes a key. A lease is lost when etcd says so: as long as no member answers nobody knows,
-//! and nothing is given up.
+//! and nothing is given up. All leases of a process give signs of life at the same moments, so they end together
+//! when it falls silent: who reads the keys can tell that from keys that are given up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use tokio::sync::watch;
@@ -30,6 +31,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub(crate) struct Leases {
     connection: Arc<Connection>,
     ttl: Duration,
+    began: Instant,
     state: Mutex<State>,
     /// One at a time asks for another lease.
     granting: tokio::sync::Mutex<()>,
@@ -74,7 +76,8 @@ impl State {
 impl Leases {
     pub(crate) fn new(connection: Arc<Connection>, ttl: Duration, stop: CancellationToken) -> Self {
         let (state, granting) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { connection, ttl, state, granting, lost: watch::Sender::new(0), stop }
+        let (began, lost) = (Instant::now(), watch::Sender::new(0));
+        Self { connection, ttl, began, state, granting, lost, stop }
     }
 
     /// The lease that a key hangs on.
@@ -134,7 +137,7 @@ impl Leases {
 
     async fn keep_alive(self: Arc<Self>, lease: i64) {
         let beat = self.beat_every();
-        let mut pause = beat;
+        let mut pause = until_next(self.began.elapsed(), beat);
         let mut rewinds = self.connection.rewinds();
         loop {
             tokio::select! {
@@ -151,7 +154,7 @@ impl Leases {
                 return;
             }
             match self.beat(lease).await {
-                Some(true) => pause = beat,
+                Some(true) => pause = until_next(self.began.elapsed(), beat),
                 Some(false) => {
                     self.lost(lease);
                     return;
@@ -183,9 +186,28 @@ impl Leases {
     }
 }
 
+/// How long it is until the next whole number of beats.
+fn until_next(elapsed: Duration, beat: Duration) -> Duration {
+    let over = elapsed.as_nanos() % beat.as_nanos().max(1);
+    beat.saturating_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{KEYS, State};
+    use std::time::Duration;
+
+    use super::{KEYS, State, until_next};
+
+    #[test]
+    fn all_leases_beat_at_the_same_moments() {
+        let beat = Duration::from_secs(30);
+        for elapsed in [0, 1, 29_999, 30_000, 30_001, 86_400_007] {
+            let elapsed = Duration::from_millis(elapsed);
+            let pause = until_next(elapsed, beat);
+            assert!(!pause.is_zero() && pause <= beat, "{pause:?}");
+            assert_eq!((elapsed + pause).as_nanos() % beat.as_nanos(), 0, "{elapsed:?}");
+        }
+    }
 
     #[test]
     fn keys_share_leases_and_free_places_are_used_again() {

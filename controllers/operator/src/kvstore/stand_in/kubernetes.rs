@@ -34,6 +34,8 @@ pub(super) fn pods(endpoint: &CiliumEndpoint) -> Box<[Pod]> {
         port: port.port.unwrap_or_default(),
         protocol: port.protocol.clone().unwrap_or_default(),
     });
+    let mut ports: Vec<NamedPort> = ports.collect();
+    ports.sort_by(|one, other| one.name.cmp(&other.name));
     let pod = |address: IpAddr| {
         let said = host.zip(identity).map(|(host, identity)| {
             let pair = IpIdentityPair {
@@ -41,7 +43,7 @@ pub(super) fn pods(endpoint: &CiliumEndpoint) -> Box<[Pod]> {
                 namespace: endpoint.namespace().unwrap_or_default(),
                 pod: endpoint.name_any(),
                 service_account: status.service_account.clone().unwrap_or_default(),
-                named_ports: ports.clone().collect(),
+                named_ports: ports.clone(),
                 ..IpIdentityPair::new(address.into(), identity, Some(host))
             };
             (host, encode(&pair).into())
@@ -158,14 +160,16 @@ mod tests {
             "metadata": { "name": "web-0", "namespace": "default" },
             "status": {
                 "identity": { "id": 65_601 }, "encryption": { "key": 3 }, "service-account": "web",
-                "named-ports": [{ "name": "http", "port": 80, "protocol": "TCP" }],
+                "named-ports": [
+                    { "name": "http", "port": 80, "protocol": "TCP" }, { "name": "dns", "port": 53, "protocol": "UDP" },
+                ],
                 "networking": { "addressing": [{ "ipv4": "10.0.1.1", "ipv6": "fd00::1" }], "node": "172.18.0.1" },
             },
         }));
         let pods = pods(&endpoint.expect("an endpoint"));
         let said =
             pods[0].said.as_ref().map(|(_, value)| String::from_utf8_lossy(value).into_owned());
-        let want = r#"{"IP":"10.0.1.1","Mask":null,"HostIP":"172.18.0.1","ID":65601,"Key":3,"Metadata":"","K8sNamespace":"default","K8sPodName":"web-0","K8sServiceAccount":"web","NamedPorts":[{"Name":"http","Port":80,"Protocol":"TCP"}]}"#;
+        let want = r#"{"IP":"10.0.1.1","Mask":null,"HostIP":"172.18.0.1","ID":65601,"Key":3,"Metadata":"","K8sNamespace":"default","K8sPodName":"web-0","K8sServiceAccount":"web","NamedPorts":[{"Name":"dns","Port":53,"Protocol":"UDP"},{"Name":"http","Port":80,"Protocol":"TCP"}]}"#;
         assert_eq!((pods.len(), said.as_deref()), (2, Some(want)));
         let mut all = Endpoints::default();
         all.add(&pods);

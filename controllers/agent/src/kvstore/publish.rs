@@ -63,3 +63,23 @@ pub(super) fn ips(endpoint: &LocalEndpoint, host: Option<IpAddr>) -> Vec<(IpNet,
     };
     addresses.into_iter().flatten().map(pair).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ips;
+    use crate::endpoint::{NamedPort, testing};
+
+    #[test]
+    fn ports_are_in_the_order_of_their_names() {
+        let port = |name: &str, port| NamedPort { name: name.into(), port, protocol: "TCP".into() };
+        let mut endpoint = testing::endpoint(7, "c1", "web");
+        endpoint.identity = Some(cilia_crds::NumericIdentity(65_601));
+        endpoint.named_ports = vec![port("web", 80), port("admin", 81)];
+        let told = ips(&endpoint, None);
+        assert!(!told.is_empty());
+        for (_, pair) in told {
+            let names: Vec<&str> = pair.named_ports.iter().map(|port| port.name.as_str()).collect();
+            assert_eq!(names, ["admin", "web"]);
+        }
+    }
+}

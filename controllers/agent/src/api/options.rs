@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use cilia_policy::Mode;
+use cilia_runtime::config::Config;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,9 +24,31 @@ const AUDIT: &str = "PolicyAuditMode";
 /// When endpoints' traffic may be said to be restricted.
 const MODES: [&str; 3] = ["default", "always", "never"];
 
+/// Options that Cilium's agents change, and ours don't: what each is, always or by the settings.
+fn fixed(config: &Config) -> [(&'static str, &'static str); 11] {
+    [
+        ("ConntrackAccounting", said(true)),
+        ("Debug", said(config.bool("debug"))),
+        ("DebugLB", said(false)),
+        ("DebugPolicy", said(false)),
+        ("DebugTagged", said(false)),
+        ("DropNotification", said(true)),
+        ("MonitorAggregationLevel", "Medium"),
+        ("PolicyAccounting", said(config.bool("policy-accounting"))),
+        ("PolicyVerdictNotification", said(true)),
+        ("SourceIPVerification", said(true)),
+        ("TraceNotification", said(true)),
+    ]
+}
+
+/// All options with this one that can be changed.
+fn options(config: &Config, audit: bool) -> BTreeMap<&'static str, &'static str> {
+    fixed(config).into_iter().chain([(AUDIT, said(audit))]).collect()
+}
+
 /// The options of the agent.
 pub(super) fn of_agent(parts: &Parts) -> Value {
-    let options = json!({AUDIT: said(parts.datapath.policy_audit())});
+    let options = options(&parts.config, parts.datapath.policy_audit());
     json!({"options": options, "policy-enforcement": parts.enforcer.mode().name()})
 }
 
@@ -38,7 +61,8 @@ pub(super) async fn of_endpoint(
     let view = parts.enforcer.view().borrow().clone();
     let shown = view.endpoints.iter().find(|endpoint| endpoint.id == id);
     let audit = shown.map_or_else(|| parts.datapath.policy_audit(), |endpoint| endpoint.audit);
-    Json(json!({"realized": {"options": {AUDIT: said(audit)}}, "immutable": {}})).into_response()
+    let options = options(&parts.config, audit);
+    Json(json!({"realized": {"options": options}, "immutable": {}})).into_response()
 }
 
 /// Cilium's `DaemonConfigurationSpec` and `EndpointConfigurationSpec`.
@@ -57,8 +81,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Reads a body of this name.
-    fn read(name: &str, body: &[u8]) -> Result<Self, Fault> {
+    /// Reads a body of this name. What can't be changed may be said as it is: Cilium's clients say all of it.
+    fn read(config: &Config, name: &str, body: &[u8]) -> Result<Self, Fault> {
         let spec: Spec = read(name, body)?;
         let mut wanted = Self::default();
         if !spec.policy_enforcement.is_empty() {
@@ -69,13 +93,22 @@ impl Wanted {
             }
         }
         let fault = |why: String| Fault::Text(format!("invalid configuration option: {why}"));
+        let fixed = fixed(config);
         for (option, value) in spec.options.unwrap_or_default() {
-            if option != AUDIT {
-                return Err(fault(format!("unknown option {option:?}")));
-            }
-            wanted.audit = enabled(&value);
-            if wanted.audit.is_none() {
-                return Err(fault(format!("invalid option value {value}")));
+            let is = fixed.iter().find(|(name, _)| *name == option).map(|(_, is)| *is);
+            let on = enabled(&value);
+            match is {
+                Some(is) if is.eq_ignore_ascii_case(&value) || on.map(said) == Some(is) => {}
+                Some(is) => {
+                    return Err(fault(format!("{option} is {is} for as long as the agent runs")));
+                }
+                None if option != AUDIT => {
+                    return Err(fault(format!("unknown option {option:?}")));
+                }
+                None if on.is_none() => {
+                    return Err(fault(format!("invalid option value {value}")));
+                }
+                None => wanted.audit = on,
             }
         }
         Ok(wanted)
@@ -83,7 +116,7 @@ impl Wanted {
 }
 
 pub(super) async fn set_of_agent(State(parts): State<Arc<Parts>>, body: Bytes) -> Response {
-    let wanted = match Wanted::read("configuration", &body) {
+    let wanted = match Wanted::read(&parts.config, "configuration", &body) {
         Ok(wanted) => wanted,
         Err(fault) => return fault.into_response(),
     };
@@ -102,7 +135,7 @@ pub(super) async fn set_of_endpoint(
     found: endpoint::Found,
     body: Bytes,
 ) -> Response {
-    match Wanted::read("endpoint-configuration", &body) {
+    match Wanted::read(&parts.config, "endpoint-configuration", &body) {
         Ok(wanted) => set_audit(&parts, Some(found.id()), wanted.audit).await,
         Err(fault) => fault.into_response(),
     }
@@ -134,18 +167,25 @@ fn enabled(text: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use cilia_policy::Mode;
+    use cilia_runtime::config::{Config, Flags};
 
     use super::{Fault, Wanted};
 
     #[test]
     fn bodies_say_what_is_to_be_changed() {
-        let read = |body: &str| Wanted::read("configuration", body.as_bytes());
+        let config = Config::load(Flags::agent(), [], []).expect("settings");
+        let read = |body: &str| Wanted::read(&config, "configuration", body.as_bytes());
         let good = [
             ("{}", None, None),
             (r#"{"moon": 1, "options": null, "policy-enforcement": ""}"#, None, None),
             (r#"{"options": {"PolicyAuditMode": "on"}}"#, Some(true), None),
             (r#"{"options": {"PolicyAuditMode": "Disabled"}}"#, Some(false), None),
             (r#"{"policy-enforcement": "always"}"#, None, Some(Mode::Always)),
+            (
+                r#"{"options": {"TraceNotification": "true", "MonitorAggregationLevel": "medium"}}"#,
+                None,
+                None,
+            ),
         ];
         for (body, audit, mode) in good {
             assert_eq!(read(body), Ok(Wanted { audit, mode }), "{body}");
@@ -154,6 +194,10 @@ mod tests {
         let modes = "policy-enforcement in body should be one of [default always never]";
         let wrong = [
             (r#"{"options": {"Moon": "on"}}"#, odd("unknown option \"Moon\"")),
+            (
+                r#"{"options": {"Debug": "on"}}"#,
+                odd("Debug is Disabled for as long as the agent runs"),
+            ),
             (r#"{"options": {"PolicyAuditMode": "x"}}"#, odd("invalid option value x")),
             (r#"{"policy-enforcement": "Always"}"#, Fault::Object(606, modes.into())),
             (" ", Fault::Object(602, "configuration in body is required".into())),

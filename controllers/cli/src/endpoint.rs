@@ -201,7 +201,8 @@ pub(crate) fn list(endpoints: &[Value], headers: bool) -> Table {
             "IPv4",
             "STATUS",
         ]);
-        table.closed(["", "ENFORCEMENT", "ENFORCEMENT", "", "", "", "", ""]);
+        // Cilium's tool has a column less here.
+        table.row(["", "ENFORCEMENT", "ENFORCEMENT", "", "", "", "", ""]);
     }
     for endpoint in endpoints {
         let status = &endpoint["status"];

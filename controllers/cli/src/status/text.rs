@@ -81,7 +81,7 @@ fn first(lines: &mut Lines, status: &Value, shown: Shown) {
     lines.state("Kubernetes", kubernetes);
     let mut kinds: Vec<String> = items(&kubernetes["k8s-api-versions"]).iter().map(text).collect();
     kinds.sort_unstable();
-    if text(&kubernetes["state"]) != "Disabled" && !kinds.is_empty() {
+    if !kubernetes.is_null() && text(&kubernetes["state"]) != "Disabled" {
         lines.line("Kubernetes APIs", [format!("[\"{}\"]", kinds.join("\", \""))]);
     }
     proxy_replacement(lines, &status["kube-proxy-replacement"]);

@@ -139,7 +139,7 @@ impl Follower {
             broken = false;
             match end {
                 End::Rewound => {
-                    tracing::info!(prefix = self.prefix, "etcd has lost writes, listing again");
+                    tracing::info!(prefix = self.prefix, "etcd has lost writes, or forgotten them: listing again");
                     self.tracker.doubt();
                     listed = false;
                 }

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use serde_json::json;
 
 use super::query::bad_request;
@@ -122,9 +123,22 @@ pub(super) fn read<T: DeserializeOwned>(name: &str, body: &[u8]) -> Result<T, Fa
         return Err(required(name, "body"));
     }
     serde_json::from_slice(body).map_err(|error| {
-        let why = format!("parsing {name} body from \"\" failed, because {error}");
+        let why = cause(&error, body);
+        let why = format!("parsing {name} body from \"\" failed, because {why}");
         Fault::Object(StatusCode::BAD_REQUEST.as_u16(), why)
     })
+}
+
+/// What is wrong with a text that should be JSON: as Go says it where it is not JSON from the start, or ends too soon.
+fn cause(error: &serde_json::Error, body: &[u8]) -> String {
+    let start = String::from_utf8_lossy(body).trim_start().chars().next();
+    match (error.classify(), start) {
+        (Category::Eof, _) => "unexpected EOF".to_owned(),
+        (Category::Syntax, Some(start)) if !"{[\"-0123456789tfn".contains(start) => {
+            format!("invalid character {start:?} looking for beginning of value")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// What is said of a request that lacks something.

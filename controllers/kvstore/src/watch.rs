@@ -139,7 +139,10 @@ impl Follower {
             broken = false;
             match end {
                 End::Rewound => {
-                    tracing::info!(prefix = self.prefix, "etcd has lost writes, or forgotten them: listing again");
+                    tracing::info!(
+                        prefix = self.prefix,
+                        "etcd has lost writes, or forgotten them: listing again"
+                    );
                     self.tracker.doubt();
                     listed = false;
                 }

@@ -7,8 +7,8 @@ use cilia_identity::Space;
 use cilia_kvstore::gc::{self, Locks, Report, Unused};
 use cilia_kvstore::{Client, Event, keys, value};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Rate, Retry};
-use futures::future::BoxFuture;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::{double_write, silent};
 use crate::identity_gc::Collection;

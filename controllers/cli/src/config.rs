@@ -104,11 +104,12 @@ fn read_write(answer: &Value) -> Map<String, Value> {
     all
 }
 
-/// A setting by its name, in whichever case, with or without hyphens: `EnablePolicy` is `enable-policy`.
+/// A setting by its name, in whichever case, with or without hyphens: `EnablePolicy` is `enable-policy`. What can be
+/// changed is as it is now, not as the agent started with it.
 fn found(answer: &Value, name: &str) -> Option<Value> {
     let changeable = read_write(answer);
     let fixed = read_only(answer).as_object();
-    let mut all = fixed.into_iter().flatten().chain(&changeable);
+    let mut all = changeable.iter().chain(fixed.into_iter().flatten());
     let bare = |name: &str| name.replace(['-', '.'], "").to_ascii_lowercase();
     let wanted = bare(name);
     all.find(|(known, _)| bare(known) == wanted).map(|(_, value)| value.clone())
@@ -182,7 +183,8 @@ mod tests {
 
     fn answer() -> Value {
         json!({"status": {
-            "daemonConfigurationMap": {"cluster-name": "", "routing-mode": "tunnel"},
+            "daemonConfigurationMap":
+                {"cluster-name": "", "policy-audit-mode": false, "routing-mode": "tunnel"},
             "realized": {"options": {"PolicyAuditMode": "Disabled"}, "policy-enforcement": "default"},
         }})
     }
@@ -191,7 +193,7 @@ mod tests {
     fn settings_stand_in_two_blocks() {
         let fixed = "\
 #### Read-only configurations ####
-cluster-name                      : \nrouting-mode                      : tunnel
+cluster-name                      : \npolicy-audit-mode                 : false\nrouting-mode                      : tunnel
 k8s-configuration                 : \nk8s-endpoint                      : \n";
         let changeable = "\
 ##### Read-write configurations #####
@@ -210,6 +212,7 @@ PolicyEnforcement                 : default
         assert_eq!(found(&answer(), "routing-mode"), Some("tunnel".into()));
         assert_eq!(found(&answer(), "policyauditmode"), Some("Disabled".into()));
         assert_eq!(found(&answer(), "RoutingMode"), Some("tunnel".into()));
+        assert_eq!(found(&answer(), "policy-audit-mode"), Some("Disabled".into()));
         assert_eq!(found(&answer(), "routing"), None);
     }
 

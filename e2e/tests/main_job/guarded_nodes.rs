@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use crate::asked_for;
 
 const PORT: u16 = 7600;
+/// Nodes serve on the other one as long as the cluster lives.
+const GUARDED_PORT: u16 = 7700;
 const LIMIT: Duration = Duration::from_secs(30);
 /// After how long without an answer a connection counts as cut.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -152,12 +154,12 @@ pub(crate) async fn policies_of_nodes_cut_and_keep(stage: &Stage) -> Result<()> 
     let [friend, stranger, far] = &found[..] else { bail!("three pods") };
     let nodes = [Pod::of_node(stage, "n1")?, Pod::of_node(stage, "n2")?];
     for pod in found.iter().chain(&nodes) {
-        serve(pod, PORT).await?;
+        serve(pod, GUARDED_PORT).await?;
     }
     let open = async |from: &Pod, to: &Pod| -> Result<Vec<Connection>> {
         let mut opened = Vec::new();
         for ip in to.addresses() {
-            opened.push(Connection::open(from, SocketAddr::new(ip, PORT), PATIENCE).await?);
+            opened.push(Connection::open(from, SocketAddr::new(ip, GUARDED_PORT), PATIENCE).await?);
         }
         Ok(opened)
     };
@@ -196,7 +198,7 @@ pub(crate) async fn policies_of_nodes_cut_and_keep(stage: &Stage) -> Result<()> 
                 "nodeSelector": {},
                 "ingress": [
                     {"fromEntities": ["remote-node", "kube-apiserver", "health"]},
-                    {"fromEndpoints": friends, "toPorts": [{"ports": [{"port": PORT.to_string(), "protocol": "TCP"}]}]},
+                    {"fromEndpoints": friends, "toPorts": [{"ports": [{"port": GUARDED_PORT.to_string(), "protocol": "TCP"}]}]},
                 ],
             }),
         ))
@@ -206,8 +208,9 @@ pub(crate) async fn policies_of_nodes_cut_and_keep(stage: &Stage) -> Result<()> 
         if alive == 0 { Look::Done(()) } else { Look::Not(format!("{alive} are alive")) }
     })
     .await?;
-    let targets: Vec<_> =
-        at("n1", nodes[0].addresses(), PORT).chain(at("n2", nodes[1].addresses(), PORT)).collect();
+    let targets: Vec<_> = at("n1", nodes[0].addresses(), GUARDED_PORT)
+        .chain(at("n2", nodes[1].addresses(), GUARDED_PORT))
+        .collect();
     reaches_only(stranger, &targets, &[], "guarded").await?;
     reaches_only(friend, &targets, &["n1", "n2"], "guarded").await?;
     let here: Vec<_> = targets[..2].to_vec();
@@ -236,7 +239,7 @@ pub(crate) async fn policies_of_nodes_cut_and_keep(stage: &Stage) -> Result<()> 
             }),
         ))
         .await?;
-    let target: Vec<_> = at("far", far.addresses(), PORT).collect();
+    let target: Vec<_> = at("far", far.addresses(), GUARDED_PORT).collect();
     reaches_only(&nodes[0], &target, &[], "asking only nodes").await?;
     reaches_only(friend, &target, &["far"], "asking only nodes").await?;
     let node_to_pod = 6..8;

@@ -18,7 +18,7 @@ use crate::asked_for;
 
 const PORT: u16 = 7600;
 /// Nodes serve on the other one as long as the cluster lives.
-const GUARDED_PORT: u16 = 7700;
+const GUARDED_PORT: u16 = 7650;
 const LIMIT: Duration = Duration::from_secs(30);
 /// After how long without an answer a connection counts as cut.
 const PATIENCE: Duration = Duration::from_secs(4);

@@ -218,7 +218,11 @@ impl Etcd {
         }
         let names: Vec<String> = ports.iter().map(u16::to_string).collect();
         let path = self.folder.path().join(format!("{user}-{}.config", names.join("-")));
-        std::fs::write(&path, lines.join("\n") + "\n").expect("write a configuration");
+        let text = lines.join("\n") + "\n";
+        // Somebody may be reading it: what is right stays.
+        if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+            std::fs::write(&path, text).expect("write a configuration");
+        }
         path
     }
 

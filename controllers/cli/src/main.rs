@@ -25,6 +25,8 @@ mod map;
 mod metrics;
 mod monitor;
 mod node;
+#[cfg(test)]
+mod noise_tests;
 mod paint;
 mod policy;
 mod relay;

@@ -81,6 +81,19 @@ pub(crate) async fn run(
     }
 }
 
+/// Tells what is waited for, each time that it is something else.
+#[derive(Debug, Default)]
+struct Waiting(String);
+
+impl Waiting {
+    fn tell(&mut self, news: String) {
+        if news != self.0 {
+            eprintln!("waiting: {news}");
+            self.0 = news;
+        }
+    }
+}
+
 /// The status of one agent.
 async fn one(
     agent: &Agent,
@@ -94,6 +107,7 @@ async fn one(
         "/v1/healthz?require-k8s-connectivity=false"
     };
     let deadline = Instant::now() + arguments.wait_duration;
+    let mut waiting = Waiting::default();
     let status = loop {
         match agent.get(path).await {
             Ok(status) if !arguments.wait || fault(&status).is_none() => break status,
@@ -107,8 +121,10 @@ async fn one(
                 }
                 return Err(error);
             }
-            _ => tokio::time::sleep(POLL).await,
+            Ok(status) => waiting.tell(fault(&status).unwrap_or_default()),
+            Err(error) => waiting.tell(format!("{error:#}")),
         }
+        tokio::time::sleep(POLL).await;
     };
     if let Some(format) = format {
         format.print(&status)?;

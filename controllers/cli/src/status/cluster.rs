@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::diagnosis::{Agent, Facts, Problem, Workload, problems, row};
-use super::{Arguments, POLL, state};
+use super::{Arguments, POLL, Waiting, state};
 use crate::access::AT_ONCE;
 use crate::cluster::{Cluster, node, runs, said};
 use crate::output::Format;
@@ -31,14 +31,7 @@ pub(super) async fn run(
     format: Option<&Format>,
 ) -> anyhow::Result<ExitCode> {
     let deadline = Instant::now() + arguments.wait_duration;
-    let mut told = String::new();
-    let mut tell = |news: String| {
-        // Once is enough.
-        if news != told {
-            eprintln!("waiting: {news}");
-            told = news;
-        }
-    };
+    let mut waiting = Waiting::default();
     let (facts, found) = loop {
         match facts(cluster, arguments).await {
             Ok(facts) => {
@@ -46,10 +39,10 @@ pub(super) async fn run(
                 if !arguments.wait || found.is_empty() || Instant::now() >= deadline {
                     break (facts, found);
                 }
-                tell(found.first().map(|first| first.what.clone()).unwrap_or_default());
+                waiting.tell(found.first().map(|first| first.what.clone()).unwrap_or_default());
             }
             Err(error) if !arguments.wait || Instant::now() >= deadline => return Err(error),
-            Err(error) => tell(format!("{error:#}")),
+            Err(error) => waiting.tell(format!("{error:#}")),
         }
         tokio::time::sleep(POLL).await;
     };

@@ -92,7 +92,7 @@ impl Import {
         for (_, stale) in self.told.values_mut() {
             *stale = true;
         }
-        self.going.clear();
+        // Until it is told what is there, nothing ends; what went before ends no later for it.
         self.ends.clear();
     }
 
@@ -156,19 +156,22 @@ impl Import {
     fn put(&mut self, kv: &KeyValue) -> Option<Change> {
         let key = String::from_utf8_lossy(&kv.key);
         let name = key.strip_prefix(&self.prefix)?;
-        if let Some(end) = self.going.remove(name) {
-            self.ends.remove(&(end, name.to_owned()));
-        }
         match self.read(name, kv) {
             Ok(None) => None,
             Ok(Some((told, change))) => {
+                if let Some(end) = self.going.remove(name) {
+                    self.ends.remove(&(end, name.to_owned()));
+                }
                 self.told.insert(name.into(), (told, false));
                 Some(change)
             }
             Err(error) => {
                 let cluster = &self.expected.cluster;
                 tracing::warn!(%error, cluster, "ignoring a value of another cluster");
-                if let Some((_, stale)) = self.told.get_mut(name) {
+                // What had gone before is not known to be so again: it may be another's by now.
+                if !self.going.contains_key(name)
+                    && let Some((_, stale)) = self.told.get_mut(name)
+                {
                     *stale = false;
                 }
                 None
@@ -288,18 +291,35 @@ mod tests {
         }
         // Another's by now: at once.
         assert_eq!(import.take(ip("10.2.0.1", (2 << 16) + 1), start).len(), 1);
-        // Nonsense tells as much: somebody has it.
+        // Nonsense does not say that it is as it was.
         import.take(ip("10.2.0.2", 3 << 16), start);
-        assert_eq!(import.due(later), [gone("10.2.0.3")]);
-        assert_eq!((import.due(later), import.next(), import.len()), (vec![], None, 2));
-        // A cluster that is connected anew, or drained, is waited for no longer than that takes.
+        assert_eq!(import.due(later), [gone("10.2.0.2"), gone("10.2.0.3")]);
+        assert_eq!((import.due(later), import.next(), import.len()), (vec![], None, 1));
+        // Of a cluster that is connected anew nothing ends before it has told what is there.
         import.take(Event::Deleted("p/10.2.0.1".into()), start);
         again(&mut import);
-        assert_eq!(import.due(later), []);
+        assert_eq!((import.due(later), import.next()), (vec![], None));
         import.take(ip("10.2.0.1", 2 << 16), later);
         import.take(Event::Listed, later);
-        assert_eq!(import.drain().len(), 2);
+        assert_eq!(import.drain().len(), 1);
         assert_eq!(import.next(), None);
+    }
+
+    /// However often a cluster is connected anew, and whatever nonsense it tells meanwhile.
+    #[test]
+    fn what_has_gone_ends_in_time() {
+        let (mut import, start) = (import(), Instant::now());
+        import.take(ip("10.2.0.1", 2 << 16), start);
+        import.take(Event::Deleted("p/10.2.0.1".into()), start);
+        for seconds in [4, 8, 12] {
+            let now = start + Duration::from_secs(seconds);
+            again(&mut import);
+            import.take(ip("10.2.0.1", 3 << 16), now);
+            assert_eq!(import.take(Event::Listed, now), []);
+            assert_eq!(import.next(), Some(start + GRACE));
+        }
+        assert_eq!(import.due(start + GRACE), [gone("10.2.0.1")]);
+        assert_eq!((import.next(), import.len()), (None, 0));
     }
 
     #[test]

@@ -165,12 +165,24 @@ impl StandIns {
             State::StandIn(_) | State::Gone(_) => told.spoke = None,
         }
         told.word = Some(word);
-        for host in std::mem::replace(&mut told.hosts, hosts.clone()) {
-            if self.hosts.get(&host) == Some(&name) {
+        let former = std::mem::replace(&mut told.hosts, hosts.clone());
+        self.disown(&name, former.into_iter().filter(|host| !hosts.contains(host)));
+        self.hosts.extend(hosts.into_iter().map(|host| (host, Arc::clone(&name))));
+    }
+
+    /// A node has these addresses no more: what went there is waited for no more, either.
+    fn disown(&mut self, name: &str, hosts: impl IntoIterator<Item = IpAddr>) {
+        for host in hosts {
+            if self.hosts.get(&host).is_some_and(|node| **node == *name) {
                 self.hosts.remove(&host);
+                let is_gone = |one: &Address| matches!(one.word.state, State::Gone(_));
+                let ends = self.of_host.get(&host).into_iter().flatten();
+                let gone = ends.filter(|end| self.addresses.get(*end).is_some_and(is_gone));
+                for end in gone.cloned().collect::<Vec<_>>() {
+                    self.forget(&end);
+                }
             }
         }
-        self.hosts.extend(hosts.into_iter().map(|host| (host, Arc::clone(&name))));
     }
 
     /// A node's key is there no more.
@@ -360,11 +372,8 @@ impl StandIns {
     }
 
     fn forget_node(&mut self, name: &str) {
-        let Some(told) = self.nodes.remove(name) else { return };
-        for host in told.hosts {
-            if self.hosts.get(&host).is_some_and(|node| **node == *name) {
-                self.hosts.remove(&host);
-            }
+        if let Some(told) = self.nodes.remove(name) {
+            self.disown(name, told.hosts);
         }
     }
 }

@@ -144,3 +144,21 @@ fn what_was_lost_unseen_is_said_as_kubernetes_has_it() {
     core.learned("n1", Vec::new(), late);
     assert_eq!(core.decide("n1", late + SETTLE), super::Decision::default());
 }
+
+#[test]
+fn what_a_node_has_lost_with_its_address_is_not_put_back_for_the_next_one_there() {
+    let start = Instant::now();
+    let mut core = StandIns::new("east");
+    core.lives("n1", true, start);
+    core.node("n1", &kv(node_value(1), AGENT, 1), start);
+    core.address("10.0.1.1", &kv(ip_value(1, pod(1, 1), 300), AGENT, 2));
+    core.address_gone("10.0.1.1", start);
+    // It is at another address now, and its former one is another node's.
+    core.node("n1", &kv(node_value(3), AGENT, 3), start);
+    core.lives("n2", true, start);
+    core.node("n2", &kv(node_value(1), AGENT, 4), start);
+    core.node_gone("n2", start);
+    let swaps = core.decide("n2", start + SETTLE).swaps;
+    let keys: Vec<&str> = swaps.iter().map(|swap| swap.key.as_str()).collect();
+    assert_eq!(keys, [node_key(2)]);
+}

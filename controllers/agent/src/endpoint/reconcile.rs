@@ -46,7 +46,7 @@ impl Queue {
 pub(super) enum Refreshed {
     /// It is so now.
     Now(Arc<LocalEndpoint>),
-    /// It went away meanwhile.
+    /// It went away meanwhile, or is another's to bring up to date.
     Gone,
     /// It has to wait for others.
     Later(Duration),
@@ -180,6 +180,16 @@ impl Lifecycle {
         facts: Option<&PodFacts>,
     ) -> Result<Refreshed, Error> {
         let parts = &self.0.parts;
+        let present = || {
+            let present = parts.endpoints.get(endpoint.id)?;
+            let here = present.attachment() == endpoint.attachment()
+                && present.state != EndpointState::Disconnecting;
+            // Whoever has given it other labels meanwhile brings it up to date with them.
+            (here && present.own == endpoint.own).then_some(present)
+        };
+        if present().is_none() {
+            return Ok(Refreshed::Gone);
+        }
         let labels = endpoint.own.over(&self.labels(&endpoint.namespace, facts).await?);
         let former = endpoint.identity.filter(|_| labels == endpoint.labels);
         let identity = match former {
@@ -196,14 +206,7 @@ impl Lifecycle {
             return Ok(Refreshed::Later(wait));
         }
         let _turn = self.0.turns.take(endpoint.attachment()).await;
-        let Some(present) = parts
-            .endpoints
-            .get(endpoint.id)
-            .filter(|present| present.attachment() == endpoint.attachment())
-            .filter(|present| present.state != EndpointState::Disconnecting)
-        else {
-            return Ok(Refreshed::Gone);
-        };
+        let Some(present) = present() else { return Ok(Refreshed::Gone) };
         let mut wanted = LocalEndpoint::clone(&present);
         (wanted.labels, wanted.identity) = (labels, Some(identity));
         if let Some(facts) = facts {

@@ -1,9 +1,12 @@
 //! An endpoint that is given labels beside those of its pod.
 
+use std::sync::Arc;
+
 use cilia_crds::{CiliumEndpoint, CiliumIdentity, Labels};
 use cilia_runtime::testing::eventually;
 use kube::Api;
 
+use crate::endpoint::reconcile::Refreshed;
 use crate::endpoint::test_agent::Agent;
 use crate::endpoint::{Error, Fault, LocalEndpoint, Wanted};
 
@@ -60,6 +63,12 @@ pub(super) async fn come_and_go(
     let first = LocalEndpoint::clone(first.iter().find(|one| one.pod == pod).unwrap());
     let labelled = give(agent, objects, pod, &["unspec:stage=test"]).await;
     assert_ne!(labelled.identity, first.identity);
+    let parts = agent.lifecycle.parts();
+    let facts = parts.pods.get(&first.key());
+    let late = agent.lifecycle.refresh(Arc::new(first.clone()), facts.as_deref()).await.unwrap();
+    assert!(matches!(late, Refreshed::Gone), "what it had before is no more to be taken on");
+    let now = parts.endpoints.get(first.id).unwrap();
+    assert_eq!((&now.labels, now.state), (&labelled.labels, labelled.state));
     let object = identities.get(&labelled.identity.unwrap().to_string()).await.unwrap();
     let set = Labels::from_security_labels(&object.security_labels);
     assert_eq!(set.get("unspec", "stage"), Some("test"));

@@ -44,6 +44,11 @@ pub enum Fault {
     /// There are too many, or one is too long.
     #[error("at most {MOST} labels of {LONGEST} bytes may be given")]
     TooMuch,
+    /// Who reads it in the kvstore would take it for others.
+    #[error(
+        "{0:?} can't be told to others: no label has ';' or control characters, no source '/' or '='"
+    )]
+    Unreadable(String),
     /// Reserved labels mean what Cilium says they do.
     #[error("Not allowed to add reserved labels: {0}")]
     Reserved(String),
@@ -55,9 +60,18 @@ impl Wanted {
         if labels.len() > MOST || labels.iter().any(|label| label.as_ref().len() > LONGEST) {
             return Err(Fault::TooMuch);
         }
+        if let Some(label) = labels.iter().find(|label| !is_readable(label.as_ref())) {
+            return Err(Fault::Unreadable(label.as_ref().to_owned()));
+        }
         let read = labels.iter().map(|label| parse(label.as_ref()));
         Ok(Self(read.filter(|(key, _)| !key.is_empty()).collect()))
     }
+}
+
+/// Whether a set of labels with this one is read as it was written: `source:key=value;` for each.
+fn is_readable(text: &str) -> bool {
+    let source = text.split_once(':').map_or("", |(source, _)| source);
+    !text.contains(|char: char| char == ';' || char.is_control()) && !source.contains(['/', '='])
 }
 
 fn parse(text: &str) -> (String, Label) {
@@ -227,6 +241,10 @@ mod tests {
         assert!(own.is_empty(), "labels have keys");
         assert_eq!(Wanted::read(&["a"; 65]), Err(Fault::TooMuch));
         assert_eq!(Wanted::read(&["a".repeat(513)]), Err(Fault::TooMuch));
+        for text in ["a=b;k8s:app=db", "a=b;", "k;s:a", "a=\n", "/k8s:a=b", "a=b:c"] {
+            let fault = Fault::Unreadable(text.to_owned());
+            assert_eq!(Wanted::read(&[text]), Err(fault), "{text:?}");
+        }
     }
 
     #[test]

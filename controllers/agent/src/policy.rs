@@ -205,11 +205,15 @@ impl Enforcer {
 
     /// Changes when endpoints' traffic is restricted, until the agent ends; false if it is ending.
     pub async fn set_mode(&self, mode: Mode) -> bool {
-        let set = self.ask(move |repository| repository.set_mode(mode)).await;
-        if set == Some(true) {
-            tracing::info!(mode = mode.name(), "policy enforcement changed");
-        }
-        *self.0.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        let shared = Arc::clone(&self.0);
+        // With the change itself: who asked may be gone by then, and others may ask meanwhile.
+        let set = self.ask(move |repository| {
+            if repository.set_mode(mode) {
+                tracing::info!(mode = mode.name(), "policy enforcement changed");
+            }
+            *shared.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        });
+        let set = set.await;
         set.is_some()
     }
 

@@ -121,7 +121,6 @@ pub(super) async fn set_of_agent(State(parts): State<Arc<Parts>>, body: Bytes) -
         Err(fault) => return fault.into_response(),
     };
     if let Some(mode) = wanted.mode
-        && mode != parts.enforcer.mode()
         && !parts.enforcer.set_mode(mode).await
     {
         let why = "config modify event was cancelled";

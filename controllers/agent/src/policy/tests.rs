@@ -7,6 +7,7 @@ use std::time::Instant;
 use cilia_crds::{CiliumEndpointSlice, CiliumIdentity, CiliumNode, NumericIdentity};
 use cilia_loader::testing::BpfFs;
 use cilia_loader::{EndpointOptions, PolicyKey};
+use cilia_policy::Mode;
 use cilia_runtime::testing::eventually;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
@@ -268,6 +269,18 @@ fn maps_follow_policies_identities_and_slices() {
             })
             .await;
         }
+        // Who asks may be gone before it is done: what is shown is what holds.
+        tokio::select! {
+            biased;
+            _ = agent.enforcer.set_mode(Mode::Never) => {}
+            () = std::future::ready(()) => {}
+        }
+        let never = async || match agent.enforcer.mode() {
+            Mode::Never => Ok(()),
+            mode => Err(mode),
+        };
+        eventually(never).await;
+        assert_eq!(agent.patches("/v1/config", strictly("default")).await, 200);
         agent.holds(&OPEN).await;
 
         agent.enforcer.remove(WEB).await;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::Source;
 use crate::Error;
@@ -26,6 +26,7 @@ const AUTHORITIES: [&str; 4] = [
 #[serde(rename_all = "kebab-case", default)]
 pub struct Endpoints {
     /// URLs.
+    #[serde(deserialize_with = "or_nothing")]
     pub endpoints: Vec<String>,
     /// The authority of the servers' certificates; nothing for those of the machine.
     pub trusted_ca_file: Option<PathBuf>,
@@ -34,16 +35,27 @@ pub struct Endpoints {
     /// Its key.
     pub key_file: Option<PathBuf>,
     /// A user with a password, in place of a certificate's.
+    #[serde(deserialize_with = "or_nothing")]
     pub username: String,
     /// The password.
+    #[serde(deserialize_with = "or_nothing")]
     pub password: String,
     /// Endpoints without a scheme are reached without TLS.
+    #[serde(deserialize_with = "or_nothing")]
     pub insecure_transport: bool,
     /// Not supported: a server that nobody vouches for.
+    #[serde(deserialize_with = "or_nothing")]
     pub insecure_skip_tls_verify: bool,
     /// Keys of the file that mean nothing here.
     #[serde(skip)]
     pub ignored: Vec<String>,
+}
+
+/// A value that is null is as one that is not there.
+fn or_nothing<'a, T: Default + Deserialize<'a>, D: Deserializer<'a>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// The keys of the file that do.
@@ -204,6 +216,11 @@ mod tests {
         }
         let bare = of("endpoints: [a:1]\ntrusted-ca-file: ''\ncert-file: ''\nkey-file: ''\n");
         assert_eq!((bare.trusted_ca_file, bare.cert_file, bare.key_file), (None, None, None));
+        // As with no such key, too.
+        let nulls = "trusted-ca-file:\ncert-file: ~\nkey-file: null\nusername:\npassword:\n";
+        let nulls = format!("{nulls}insecure-transport:\ninsecure-skip-tls-verify: null\n");
+        let bare = of(&format!("endpoints: [a:1]\n{nulls}"));
+        assert_eq!(bare, of("endpoints: [a:1]"));
         let user = of("endpoints: [a:1]\nusername: me\npassword: secret\n");
         assert!(!format!("{user:?}").contains("secret"), "{user:?}");
         // One address says by itself.

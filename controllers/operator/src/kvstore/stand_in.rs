@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cilia_crds::{CiliumEndpoint, CiliumNode};
 use cilia_kvstore::value::encode;
-use cilia_kvstore::{Client, Event, Watch, is_stand_in, keys};
+use cilia_kvstore::{Client, Event, Watch, keys, stand_ins_of};
 use cilia_runtime::lanes::{Job, Lane, Lanes, Next, Retry};
 use cilia_runtime::watch::{Change, PartialObjectMeta, Store, reflect, watch};
 use futures::StreamExt as _;
@@ -65,10 +65,11 @@ pub(super) async fn run(context: &Context, client: &Client) {
     let retry = Retry { cap: Duration::from_secs(10), max: u32::MAX, ..Retry::default() };
     let lanes = vec![Lane::new("kvstore-stand-ins")];
     let cluster = config.string("cluster-name");
+    let cluster_id = u32::try_from(config.uint("cluster-id")).unwrap_or_default();
     let own = Arc::new(StandIn {
         client: client.clone(),
-        cluster_id: u32::try_from(config.uint("cluster-id")).unwrap_or_default(),
-        core: Mutex::new(StandIns::new(cluster)),
+        cluster_id,
+        core: Mutex::new(StandIns::new(cluster, cluster_id)),
         lanes: Lanes::new(lanes, retry, None, &context.workqueues),
         silent: flag::Sender::new(false),
         known: CancellationToken::new(),
@@ -234,7 +235,7 @@ impl StandIn {
 
     /// What hangs on the lease of stand-ins keeps it alive, whoever put it there.
     fn keep_if(&self, lease: i64) {
-        if is_stand_in(lease) {
+        if lease == stand_ins_of(self.cluster_id) {
             self.lanes.add_after(0, Task::Lease, self.client.stand_in_beat());
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cilia_kvstore::value::{IpIdentityPair, Node, decode};
-use cilia_kvstore::{KeyValue, Swap, is_stand_in, keys};
+use cilia_kvstore::{KeyValue, Swap, keys, stand_ins_of};
 use tokio::time::Instant;
 
 use super::kubernetes::{Endpoints, Pod};
@@ -46,9 +46,9 @@ enum State {
 }
 
 impl Word {
-    fn of(kv: &KeyValue) -> Self {
-        let state =
-            if is_stand_in(kv.lease) { State::StandIn(kv.mod_revision) } else { State::Agent };
+    /// What stands in for another cluster's agents, in an etcd of both, is another's.
+    fn of(kv: &KeyValue, lease: i64) -> Self {
+        let state = if kv.lease == lease { State::StandIn(kv.mod_revision) } else { State::Agent };
         Self { value: kv.value.as_slice().into(), state }
     }
 
@@ -109,6 +109,8 @@ impl Decision {
 #[derive(Debug)]
 pub(super) struct StandIns {
     cluster: String,
+    /// That of the cluster's stand-ins.
+    lease: i64,
     nodes: BTreeMap<Arc<str>, Told>,
     /// Whose addresses these are.
     hosts: HashMap<IpAddr, Arc<str>>,
@@ -120,9 +122,10 @@ pub(super) struct StandIns {
 }
 
 impl StandIns {
-    pub(super) fn new(cluster: &str) -> Self {
+    pub(super) fn new(cluster: &str, cluster_id: u32) -> Self {
         Self {
             cluster: cluster.to_owned(),
+            lease: stand_ins_of(cluster_id),
             nodes: BTreeMap::new(),
             hosts: HashMap::new(),
             addresses: BTreeMap::new(),
@@ -142,7 +145,7 @@ impl StandIns {
 
     /// A node's key is there.
     pub(super) fn node(&mut self, name: &str, kv: &KeyValue, now: Instant) {
-        self.say(name, Word::of(kv), now);
+        self.say(name, Word::of(kv, self.lease), now);
     }
 
     /// Kubernetes says this of a node of which nobody else does.
@@ -200,7 +203,7 @@ impl StandIns {
         if let Some(host) = host {
             let end: Arc<str> = end.into();
             self.of_host.entry(host).or_default().insert(Arc::clone(&end));
-            self.addresses.insert(end, Address { word: Word::of(kv), host });
+            self.addresses.insert(end, Address { word: Word::of(kv, self.lease), host });
         }
         let both = [before, host].into_iter().flatten();
         both.filter_map(|host| self.hosts.get(&host).cloned()).collect()

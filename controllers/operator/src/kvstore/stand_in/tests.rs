@@ -52,7 +52,7 @@ pub(super) fn kv(value: Vec<u8>, lease: i64, mod_revision: i64) -> KeyValue {
 #[test]
 fn what_a_silent_agent_said_is_put_back_until_it_speaks() {
     let (start, all) = (Instant::now(), ["10.0.1.1", "10.0.1.2", "10.0.1.3"]);
-    let mut core = StandIns::new("east");
+    let mut core = StandIns::new("east", 1);
     core.lives("n1", true, start);
     core.node("n1", &kv(node_value(1), AGENT, 1), start);
     for (one, end) in (1..).zip(all) {
@@ -103,7 +103,7 @@ fn what_a_silent_agent_said_is_put_back_until_it_speaks() {
 #[test]
 fn a_node_takes_its_stand_ins_along() {
     let (now, lease) = (Instant::now(), stand_ins_of(1));
-    let mut core = StandIns::new("east");
+    let mut core = StandIns::new("east", 1);
     // A next leader finds them.
     core.node("n1", &kv(node_value(1), lease, 5), now);
     core.address("10.0.1.1", &kv(ip_value(1, pod(1, 1), 300), lease, 6));
@@ -126,7 +126,7 @@ fn a_node_takes_its_stand_ins_along() {
 #[test]
 fn what_was_lost_unseen_is_said_as_kubernetes_has_it() {
     let start = Instant::now();
-    let mut core = StandIns::new("east");
+    let mut core = StandIns::new("east", 1);
     core.lives("n1", true, start);
     assert_eq!(core.decide("n1", start).again, Some(start + RETURN), "it may be on its way");
     let late = start + RETURN;
@@ -148,7 +148,7 @@ fn what_was_lost_unseen_is_said_as_kubernetes_has_it() {
 #[test]
 fn what_a_node_has_lost_with_its_address_is_not_put_back_for_the_next_one_there() {
     let start = Instant::now();
-    let mut core = StandIns::new("east");
+    let mut core = StandIns::new("east", 1);
     core.lives("n1", true, start);
     core.node("n1", &kv(node_value(1), AGENT, 1), start);
     core.address("10.0.1.1", &kv(ip_value(1, pod(1, 1), 300), AGENT, 2));
@@ -161,4 +161,18 @@ fn what_a_node_has_lost_with_its_address_is_not_put_back_for_the_next_one_there(
     let swaps = core.decide("n2", start + SETTLE).swaps;
     let keys: Vec<&str> = swaps.iter().map(|swap| swap.key.as_str()).collect();
     assert_eq!(keys, [node_key(2)]);
+}
+
+#[test]
+fn what_stands_in_for_another_cluster_s_agents_is_left_alone() {
+    let start = Instant::now();
+    let mut core = StandIns::new("east", 1);
+    core.lives("n1", true, start);
+    core.node("n1", &kv(node_value(1), AGENT, 1), start);
+    // Of nodes that are not known here.
+    core.address("10.0.2.1", &kv(ip_value(2, pod(2, 1), 300), stand_ins_of(2), 2));
+    assert_eq!((core.stands_in(), core.orphans()), (false, vec![]));
+    core.address("10.0.3.1", &kv(ip_value(3, pod(3, 1), 300), stand_ins_of(1), 3));
+    let orphan = Swap { key: keys::ip(pod(3, 1).into()), since: 3, value: None };
+    assert_eq!((core.stands_in(), core.orphans()), (true, vec![orphan]));
 }

@@ -186,7 +186,7 @@ impl World {
 
     /// Another leader, which knows nothing but what there is.
     fn succeed(&mut self) {
-        self.core = StandIns::new("east");
+        self.core = StandIns::new("east", 1);
         for node in self.lives.clone() {
             self.core.lives(&name(node), true, self.now);
         }
@@ -232,7 +232,7 @@ fn nobody_is_cut_off_and_nothing_stays_for_ever() {
     for _ in 0..rounds.unwrap_or(50) {
         let mut world = World {
             rng: StdRng::seed_from_u64(seeds.random()),
-            core: StandIns::new("east"),
+            core: StandIns::new("east", 1),
             now: Instant::now(),
             store: BTreeMap::new(),
             revision: 0,

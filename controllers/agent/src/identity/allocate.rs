@@ -171,9 +171,11 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// The object of an identity: of its labels only the namespace is selectable.
+/// The object of an identity: of its labels only the namespace is selectable, unless somebody has given an endpoint
+/// one of his own that no object can have as a label.
 pub(super) fn object(number: NumericIdentity, labels: &Labels) -> CiliumIdentity {
     let namespace = labels.get(cilia_crds::labels::SOURCE_K8S, NAMESPACE);
+    let namespace = namespace.filter(|namespace| is_label(namespace));
     CiliumIdentity {
         metadata: ObjectMeta {
             name: Some(number.to_string()),
@@ -182,5 +184,42 @@ pub(super) fn object(number: NumericIdentity, labels: &Labels) -> CiliumIdentity
             ..ObjectMeta::default()
         },
         security_labels: labels.to_security_labels(),
+    }
+}
+
+/// Whether this may be the value of an object's label.
+fn is_label(value: &str) -> bool {
+    let ends = |value: &str| {
+        let end = |char: Option<char>| char.is_none_or(|char| char.is_ascii_alphanumeric());
+        end(value.chars().next()) && end(value.chars().next_back())
+    };
+    let within = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
+    value.len() <= 63 && value.chars().all(within) && ends(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use cilia_crds::{Labels, NumericIdentity};
+
+    use super::{NAMESPACE, object};
+
+    #[test]
+    fn no_label_keeps_an_identity_from_being_made() {
+        for (namespace, selectable) in [
+            ("kube-system", true),
+            ("", true),
+            ("Kube System!", false),
+            ("-a", false),
+            ("a.", false),
+            ("\u{e9}", false),
+            (&"a".repeat(64), false),
+        ] {
+            let mut labels = Labels::new();
+            labels.insert("k8s", NAMESPACE, namespace);
+            let object = object(NumericIdentity(1234), &labels);
+            let label = object.metadata.labels.and_then(|mut labels| labels.remove(NAMESPACE));
+            assert_eq!(label.as_deref(), Some(namespace).filter(|_| selectable), "{namespace}");
+            assert_eq!(Labels::from_security_labels(&object.security_labels), labels);
+        }
     }
 }

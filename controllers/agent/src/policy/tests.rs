@@ -270,11 +270,14 @@ fn maps_follow_policies_identities_and_slices() {
             .await;
         }
         // Who asks may be gone before it is done: what is shown is what holds.
+        let (go, wait) = std::sync::mpsc::channel::<()>();
         tokio::select! {
             biased;
-            _ = agent.enforcer.set_mode(Mode::Never) => {}
+            _ = agent.enforcer.ask(move |_| wait.recv()) => unreachable!("it waits"),
+            _ = agent.enforcer.set_mode(Mode::Never) => unreachable!("the other one is before it"),
             () = std::future::ready(()) => {}
         }
+        go.send(()).unwrap();
         let never = async || match agent.enforcer.mode() {
             Mode::Never => Ok(()),
             mode => Err(mode),

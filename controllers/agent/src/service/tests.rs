@@ -19,16 +19,23 @@ use crate::readiness::Readiness;
 /// The backends behind a frontend, sorted; nothing if there is no frontend.
 fn behind(datapath: &Datapath, address: &str, port: u16, proto: u8) -> Option<Vec<String>> {
     let key = |slot| ServiceKey { address: address.parse().unwrap(), port, proto, slot, scope: 0 };
-    let frontend = datapath.services().get(&key(0)).unwrap()?;
-    assert!(datapath.rev_nat().get(&frontend.rev_nat).unwrap().is_some());
     let backend = |slot| {
-        let entry = datapath.services().get(&key(slot)).unwrap().unwrap();
-        let backend = datapath.backends().get(&entry.backend).unwrap().unwrap();
-        format!("{}:{}", backend.address, backend.port)
+        let entry = datapath.services().get(&key(slot)).unwrap()?;
+        let backend = datapath.backends().get(&entry.backend).unwrap()?;
+        Some(format!("{}:{}", backend.address, backend.port))
     };
-    let mut backends: Vec<String> = (1..=frontend.count).map(backend).collect();
-    backends.sort();
-    Some(backends)
+    // What changes while it is looked at is looked at again.
+    for _ in 0..100 {
+        let frontend = datapath.services().get(&key(0)).unwrap()?;
+        let backends: Option<Vec<String>> = (1..=frontend.count).map(backend).collect();
+        if let (Some(mut backends), Some(_)) =
+            (backends, datapath.rev_nat().get(&frontend.rev_nat).unwrap())
+        {
+            backends.sort();
+            return Some(backends);
+        }
+    }
+    panic!("{address}:{port} lacks a slot, a backend or a way back");
 }
 
 async fn start(server: &ApiServer, datapath: &Arc<Datapath>) -> CancellationToken {

@@ -72,11 +72,16 @@ pub(crate) enum Ipcache {
 }
 
 async fn map(agent: &Agent, name: &str) -> anyhow::Result<Vec<Value>> {
-    let map = agent
-        .find(&format!("/v1/map/{}", segment(name)))
-        .await?
-        .with_context(|| format!("there is no map {name}"))?;
-    Ok(items(&map["entries"]).iter().filter(|entry| entry.is_object()).cloned().collect())
+    find(agent, name).await?.with_context(|| format!("there is no map {name}"))
+}
+
+/// The entries of a map, if it is there.
+async fn find(agent: &Agent, name: &str) -> anyhow::Result<Option<Vec<Value>>> {
+    let map = agent.find(&format!("/v1/map/{}", segment(name))).await?;
+    let entries = |map: Value| {
+        items(&map["entries"]).iter().filter(|entry| entry.is_object()).cloned().collect()
+    };
+    Ok(map.map(entries))
 }
 
 async fn maps(agent: &Agent, names: &[&str]) -> anyhow::Result<Vec<Value>> {

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
 use cilia_policy::l4::L4;
 use serde_json::{Value, json};
 
-use super::{map, number};
+use super::{find, map, number};
 use crate::agent::Agent;
 use crate::identity;
 use crate::output::{Format, text};
@@ -71,9 +70,14 @@ pub(crate) async fn run(
     let mut answers = Vec::new();
     for endpoint in wanted {
         let name = format!("{PREFIX}{endpoint:05}");
-        let entries = map(agent, &name)
-            .await
-            .with_context(|| format!("endpoint {endpoint} has no policy map here"))?;
+        let Some(entries) = find(agent, &name).await? else {
+            // It may have gone since all were listed.
+            anyhow::ensure!(
+                all,
+                "endpoint {endpoint} has no policy map here: there is no map {name}"
+            );
+            continue;
+        };
         let path = format!("{GLOBALS}{name}");
         if format.is_some() {
             answers.push(if all {
@@ -203,9 +207,60 @@ fn counted(value: &Value) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use serde_json::json;
+    use clap::Parser as _;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
 
     use super::{endpoint_of, table, whom};
+    use crate::output::captured;
+
+    /// An agent whose second endpoint goes as soon as all were listed.
+    async fn answer(listener: UnixListener) {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a question");
+            let mut question = [0; 4096];
+            let asked = stream.read(&mut question).await.expect("a question");
+            let asked = String::from_utf8_lossy(&question[..asked]).into_owned();
+            let (status, body) = match asked.split(' ').nth(1).unwrap_or_default() {
+                "/v1/map/cilium_policy_maps" => {
+                    ("200 OK", json!({"entries": [{"endpoint": 7}, {"endpoint": 8}]}))
+                }
+                "/v1/map/cilium_policy_v2_00008" => ("404 Not Found", Value::Null),
+                path if path.starts_with("/v1/map/") => ("200 OK", json!({"entries": []})),
+                _ => ("200 OK", json!([])),
+            };
+            let (body, length) = (body.to_string(), body.to_string().len());
+            let head = format!(
+                "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+            );
+            stream.write_all((head + &body).as_bytes()).await.expect("an answer");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_goes_meanwhile_hides_no_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("s");
+        let agent = tokio::spawn(answer(UnixListener::bind(&socket).expect("a socket")));
+        let host = format!("unix://{}", socket.display());
+        let ask = async |line: &str| {
+            let words = ["cilia", "-H", &host, "bpf", "policy"].into_iter().chain(line.split(' '));
+            let arguments = crate::Arguments::try_parse_from(words).expect(line);
+            Box::pin(captured(crate::run(arguments))).await
+        };
+        let (outcome, shown) = ask("get --all -o json").await;
+        outcome.expect("of the first");
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        let path = "/sys/fs/bpf/tc/globals/cilium_policy_v2_00007";
+        assert_eq!(shown, json!([{"EndpointID": "7", "Path": path, "Content": []}]));
+        let refused = ask("get 8").await.0.expect_err("it is asked for by name");
+        assert!(
+            format!("{refused:#}").contains("endpoint 8 has no policy map here"),
+            "{refused:#}"
+        );
+        agent.abort();
+    }
 
     #[test]
     fn endpoints_are_named_by_number_or_map() {

@@ -142,8 +142,10 @@ fn url(endpoint: &str, tls: bool) -> Result<String, String> {
         },
         None => endpoint.trim().to_owned(),
     };
-    let scheme = if tls { "https" } else { "http" };
-    let url = if said.contains("://") { said.clone() } else { format!("{scheme}://{said}") };
+    let url = match said.split_once("://") {
+        Some((scheme, rest)) => format!("{}://{rest}", scheme.to_ascii_lowercase()),
+        None => format!("{}://{said}", if tls { "https" } else { "http" }),
+    };
     let known = url.parse::<http::Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
             && uri.host().is_some_and(|host| !host.is_empty())
@@ -204,7 +206,7 @@ mod tests {
         let of = |text: &str| Endpoints::parse(text).unwrap();
         for (text, want) in [
             (
-                "endpoints: [a:1, 'http://b:1', 'https://c:1']",
+                "endpoints: [a:1, 'Http://b:1', 'HTTPS://c:1']",
                 ["https://a:1", "http://b:1", "https://c:1"],
             ),
             (

@@ -23,10 +23,17 @@ pub use service::{ClusterService, L4Addr, PortConfiguration, Zone, ZoneHint};
 pub use service_export::{ExportPort, ExportType, ServiceExport, SessionAffinity};
 
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
+
+/// What is `null` is as what is not there: Go writes it for what is empty.
+pub(crate) fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
 
 /// A value as it is stored.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {

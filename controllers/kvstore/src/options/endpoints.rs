@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::Source;
 use crate::Error;
+use crate::value::or_empty;
 
 /// The longest file that is read.
 const LONGEST: u64 = 1 << 20;
@@ -26,7 +27,7 @@ const AUTHORITIES: [&str; 4] = [
 #[serde(rename_all = "kebab-case", default)]
 pub struct Endpoints {
     /// URLs.
-    #[serde(deserialize_with = "or_nothing")]
+    #[serde(deserialize_with = "or_empty")]
     pub endpoints: Vec<String>,
     /// The authority of the servers' certificates; nothing for those of the machine.
     pub trusted_ca_file: Option<PathBuf>,
@@ -35,27 +36,20 @@ pub struct Endpoints {
     /// Its key.
     pub key_file: Option<PathBuf>,
     /// A user with a password, in place of a certificate's.
-    #[serde(deserialize_with = "or_nothing")]
+    #[serde(deserialize_with = "or_empty")]
     pub username: String,
     /// The password.
-    #[serde(deserialize_with = "or_nothing")]
+    #[serde(deserialize_with = "or_empty")]
     pub password: String,
     /// Endpoints without a scheme are reached without TLS.
-    #[serde(deserialize_with = "or_nothing")]
+    #[serde(deserialize_with = "or_empty")]
     pub insecure_transport: bool,
     /// Not supported: a server that nobody vouches for.
-    #[serde(deserialize_with = "or_nothing")]
+    #[serde(deserialize_with = "or_empty")]
     pub insecure_skip_tls_verify: bool,
     /// Keys of the file that mean nothing here.
     #[serde(skip)]
     pub ignored: Vec<String>,
-}
-
-/// A value that is null is as one that is not there.
-fn or_nothing<'a, T: Default + Deserialize<'a>, D: Deserializer<'a>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// The keys of the file that do.

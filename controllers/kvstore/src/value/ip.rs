@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::{Expected, refused};
+use super::{Expected, or_empty, refused};
 use crate::{Error, keys};
 
 /// Identities below this mean the same in every cluster.
@@ -64,13 +64,6 @@ pub struct NamedPort {
     pub port: u16,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
-}
-
-/// Go writes `null` for what is empty.
-pub(super) fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    from: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 impl IpIdentityPair {

@@ -7,8 +7,7 @@ use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 
-use super::ip::or_empty;
-use super::{Expected, refused};
+use super::{Expected, or_empty, refused};
 use crate::Error;
 
 /// A node.

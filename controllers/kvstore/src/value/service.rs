@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::ip::or_empty;
-use super::{Expected, refused};
+use super::{Expected, or_empty, refused};
 use crate::Error;
 
 /// What ports an address has, by their names; the unnamed port's is empty.

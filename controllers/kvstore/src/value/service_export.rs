@@ -6,8 +6,7 @@ use k8s_openapi::api::core::v1::SessionAffinityConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::ip::or_empty;
-use super::{Expected, refused};
+use super::{Expected, or_empty, refused};
 use crate::Error;
 
 /// What one cluster says of a service that it exports.

@@ -28,6 +28,7 @@ use crate::txn::{Outcomes, Txn, read_of};
 use crate::watch::Watch;
 
 pub use limits::Fared;
+pub(crate) use limits::OfClusters;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
@@ -75,7 +76,7 @@ pub(crate) struct Inner {
     options: Options,
     rate: Rate,
     inflight: Semaphore,
-    listener: limits::Listener,
+    listener: limits::OfClient,
     pub(crate) leases: Arc<Leases>,
     pub(crate) lock_leases: Arc<Leases>,
     /// Those in this process who want the same lock.
@@ -111,7 +112,7 @@ impl Client {
         Ok(Self(Arc::new(Inner {
             rate: Rate::new(qps, options.qps),
             inflight: Semaphore::new(options.max_inflight),
-            listener: limits::Listener::default(),
+            listener: limits::OfClient::default(),
             leases: leases(*lease_ttl),
             lock_leases: leases(*lock_ttl),
             turns: Turns::default(),

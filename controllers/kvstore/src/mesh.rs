@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use shown::shown;
 
-use crate::client::{Client, Fared};
+use crate::client::{Client, Fared, OfClusters};
 use crate::metrics::SyncMetrics;
 use crate::value::{ClusterService, IpIdentityPair, Node};
 
@@ -128,18 +128,6 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Mesh(Arc<Shared>);
 
-type Tell = Arc<dyn Fn(&str, &Fared) + Send + Sync>;
-
-/// Who is told how requests fare; nobody at first.
-#[derive(Default)]
-struct Listener(OnceLock<Tell>);
-
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Listener").field(&self.0.get().is_some()).finish()
-    }
-}
-
 #[derive(Debug)]
 struct Shared {
     settings: Settings,
@@ -150,7 +138,8 @@ struct Shared {
     /// The directory was looked at.
     looked: watch::Sender<bool>,
     metrics: OnceLock<SyncMetrics>,
-    limits: Listener,
+    /// Who is told how requests to each cluster fare.
+    limits: OfClusters,
     /// Quorum errors in a row that are not yet a failure.
     tolerated: AtomicU64,
 }
@@ -166,7 +155,7 @@ impl Mesh {
             ids: Mutex::default(),
             looked: watch::Sender::new(false),
             metrics: OnceLock::new(),
-            limits: Listener::default(),
+            limits: OfClusters::default(),
             tolerated: AtomicU64::new(TOLERATED),
         }));
         (mesh, receiver)
@@ -180,12 +169,11 @@ impl Mesh {
 
     /// Tells how requests to each cluster's etcd fare from now on; the first who asks for it.
     pub fn tell_of_limits(&self, tell: impl Fn(&str, &Fared) + Send + Sync + 'static) {
-        // The first one stays.
-        let _ = self.0.limits.0.set(Arc::new(tell));
+        self.0.limits.set(Arc::new(tell));
     }
 
     fn listen(&self, name: &Arc<str>, client: &Client) {
-        let Some(tell) = self.0.limits.0.get() else { return };
+        let Some(tell) = self.0.limits.get() else { return };
         let (tell, name) = (Arc::clone(tell), Arc::clone(name));
         client.tell_of_limits(move |fared| tell(&name, fared));
     }

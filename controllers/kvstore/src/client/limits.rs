@@ -1,6 +1,6 @@
 //! Tells somebody how requests fare that a client's rate lets through.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Client;
@@ -22,13 +22,32 @@ pub struct Fared {
     pub parallel: usize,
 }
 
-type Tell = Box<dyn Fn(&Fared) + Send + Sync>;
+/// Who is told; nobody at first, and then the first who asks for it.
+pub(crate) struct Listener<F: ?Sized>(OnceLock<Arc<F>>);
 
-/// Who is told; nobody at first.
-#[derive(Default)]
-pub(super) struct Listener(OnceLock<Tell>);
+/// Of one client.
+pub(super) type OfClient = Listener<dyn Fn(&Fared) + Send + Sync>;
+/// Of the clients of other clusters, by the clusters' names.
+pub(crate) type OfClusters = Listener<dyn Fn(&str, &Fared) + Send + Sync>;
 
-impl std::fmt::Debug for Listener {
+impl<F: ?Sized> Listener<F> {
+    pub(crate) fn set(&self, tell: Arc<F>) {
+        // The first one stays.
+        let _ = self.0.set(tell);
+    }
+
+    pub(crate) fn get(&self) -> Option<&Arc<F>> {
+        self.0.get()
+    }
+}
+
+impl<F: ?Sized> Default for Listener<F> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<F: ?Sized> std::fmt::Debug for Listener<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Listener").field(&self.0.get().is_some()).finish()
     }
@@ -37,12 +56,11 @@ impl std::fmt::Debug for Listener {
 impl Client {
     /// Tells of every request from now on; the first who asks for it.
     pub fn tell_of_limits(&self, tell: impl Fn(&Fared) + Send + Sync + 'static) {
-        // The first one stays.
-        let _ = self.0.listener.0.set(Box::new(tell));
+        self.0.listener.set(Arc::new(tell));
     }
 
     pub(super) fn fared(&self, waited: Duration, took: Duration, well: bool) {
-        let Some(tell) = self.0.listener.0.get() else { return };
+        let Some(tell) = self.0.listener.get() else { return };
         let parallel = self.0.options.max_inflight;
         let in_flight = parallel.saturating_sub(self.0.inflight.available_permits());
         tell(&Fared { waited, took, well, rate: self.0.rate.limits(), in_flight, parallel });

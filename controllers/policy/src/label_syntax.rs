@@ -24,12 +24,17 @@ pub(crate) fn fault_of_key(key: &str) -> Option<String> {
 
 /// What is wrong with a value, if anything is.
 pub(crate) fn fault_of_value(value: &str) -> Option<String> {
-    (!value.is_empty() && !is_name(value)).then(|| {
+    (!is_label_value(value)).then(|| {
         format!(
             "{value:?} is not a label's value: at most {LONGEST} letters, digits, dashes, underscores and \
              dots, the first and the last a letter or digit"
         )
     })
+}
+
+/// Whether this may be the value of an object's label.
+pub fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_name(text)
 }
 
 fn is_name(text: &str) -> bool {

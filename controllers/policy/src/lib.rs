@@ -57,6 +57,7 @@ pub use explain::{
 };
 pub use fit::Fit;
 pub use knp::kubernetes;
+pub use label_syntax::is_label_value;
 pub use lenient::Lenient;
 pub use manifests::{Manifests, PodMeta};
 pub use map::{Difference, EndpointPolicy, PolicyEntry, PolicyKey, VIEW_SHIFT, Verdict, WEAK};

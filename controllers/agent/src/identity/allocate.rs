@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cilia_crds::{CiliumIdentity, Labels, NumericIdentity};
 use cilia_identity::{Step, advise};
+use cilia_policy::is_label_value;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 
 use super::{Error, HEARTBEAT, Identities, Management};
@@ -175,7 +176,7 @@ impl Drop for Asked<'_> {
 /// one of his own that no object can have as a label.
 pub(super) fn object(number: NumericIdentity, labels: &Labels) -> CiliumIdentity {
     let namespace = labels.get(cilia_crds::labels::SOURCE_K8S, NAMESPACE);
-    let namespace = namespace.filter(|namespace| is_label(namespace));
+    let namespace = namespace.filter(|namespace| is_label_value(namespace));
     CiliumIdentity {
         metadata: ObjectMeta {
             name: Some(number.to_string()),
@@ -185,16 +186,6 @@ pub(super) fn object(number: NumericIdentity, labels: &Labels) -> CiliumIdentity
         },
         security_labels: labels.to_security_labels(),
     }
-}
-
-/// Whether this may be the value of an object's label.
-fn is_label(value: &str) -> bool {
-    let ends = |value: &str| {
-        let end = |char: Option<char>| char.is_none_or(|char| char.is_ascii_alphanumeric());
-        end(value.chars().next()) && end(value.chars().next_back())
-    };
-    let within = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
-    value.len() <= 63 && value.chars().all(within) && ends(value)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const CANDIDATES: usize = 32;
 const WORTH: usize = 16;
 const WORTH_PART: usize = 20;
 /// Without these no policy could tell namespaces and clusters apart.
-const NEEDED: [&str; 2] = ["io.kubernetes.pod.namespace", "io.cilium.k8s.policy.cluster"];
+const NEEDED: [&str; 2] = ["io.kubernetes.pod.namespace", crate::CLUSTER_LABEL];
 
 /// What labels cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -31,7 +31,7 @@ pub use fixed::Fixed;
 pub use index::{Index, Record};
 pub use ledger::{Ledger, Step};
 pub use managed::{Full, Managed, Placed, Plan};
-pub use pod::{PodLabels, namespace_labels};
+pub use pod::{CLUSTER as CLUSTER_LABEL, PodLabels, namespace_labels};
 pub use pool::Pool;
 pub use rule::Rule;
 pub use space::Space;

@@ -12,7 +12,8 @@ const OWN_PREFIX: &str = "io.cilium.k8s";
 const NAMESPACE_LABELS: &str = "io.cilium.k8s.namespace.labels.";
 const NAMESPACE: &str = "io.kubernetes.pod.namespace";
 const SERVICE_ACCOUNT: &str = "io.cilium.k8s.policy.serviceaccount";
-const CLUSTER: &str = "io.cilium.k8s.policy.cluster";
+/// By which label an identity says which cluster its pods are of.
+pub const CLUSTER: &str = "io.cilium.k8s.policy.cluster";
 
 /// What of a pod, its namespace and its cluster makes the pod's identity.
 #[derive(Debug, Clone, Copy)]

@@ -37,7 +37,7 @@ pub fn well_known(cluster: &str, cilium_namespace: &str) -> Vec<(NumericIdentity
         }
         labels.insert(SOURCE_K8S, "io.kubernetes.pod.namespace", namespace);
         labels.insert(SOURCE_K8S, "io.cilium.k8s.policy.serviceaccount", account);
-        labels.insert(SOURCE_K8S, "io.cilium.k8s.policy.cluster", cluster);
+        labels.insert(SOURCE_K8S, crate::CLUSTER_LABEL, cluster);
         identities.push((NumericIdentity(*plain), labels.clone()));
         labels.insert(
             SOURCE_K8S,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cilia_crds::labels::SOURCE_K8S;
 use cilia_crds::{Labels, NumericIdentity};
-use cilia_identity::Space;
+use cilia_identity::{CLUSTER_LABEL as CLUSTER, Space};
 use ipnet::IpNet;
 use tokio::time::Instant;
 
@@ -21,9 +21,6 @@ use crate::messages::KeyValue;
 use crate::value::{Expected, IpIdentityPair, decode, parse_labels};
 use crate::watch::Event;
 use crate::{Error, keys, value};
-
-/// By which label a pod says which cluster is its own.
-const CLUSTER: &str = "io.cilium.k8s.policy.cluster";
 
 /// What a prefix holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
